@@ -1,0 +1,191 @@
+"""`multum.check`: proof that an ensemble keeps its promises, as a table; it raises where one is broken."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from torch import Tensor
+from torch.utils._pytree import tree_map_only
+
+from .ensemble import Ensemble, ensemble, two_rows
+from .errors import CheckError
+from .executors import EXECUTORS
+from .rewrite.trace import arguments
+
+__all__ = ["Finding", "check"]
+
+TOLERANCE = 1e-9  # in float64, relative to the largest output
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One promise, whether it holds, and what was measured."""
+
+    promise: str
+    holds: bool
+    measured: str
+
+
+def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
+    """Prove an ensemble's promises on a batch, in float64 and on a copy; print a table, raise where one is broken.
+
+    - the shape law: outputs are [members, batch, ...]
+    - executors agree, outputs and gradients
+    - member(i) is row i
+    - members are independent: changing what member i owns leaves every other output bitwise the same, and the gradient of
+      member i's loss with respect to what others own is exactly 0
+    - with one member the ensemble is the base network
+
+    >>> import multum
+    >>> net = multum.models.build("mlp", in_features=4, classes=3)
+    >>> found = check(multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 4)), torch.rand(2, 4), verbose=False)
+    >>> all(f.holds for f in found)
+    True
+    """
+    # Weights at their initial scale can hide a member behind another's rounding; float64 leaves no such doubt.
+    trial = copy.deepcopy(ens).double().eval()
+    x = tree_map_only(Tensor, lambda t: t.double() if t.is_floating_point() else t, two_rows(x))
+    with torch.random.fork_rng():
+        findings = list(_findings(trial, x))
+    if verbose:
+        _print(ens, findings)
+    broken = [f for f in findings if not f.holds]
+    if broken:
+        raise CheckError(
+            f"{ens.method} breaks {len(broken)} of {len(findings)} promises:\n"
+            + "\n".join(f"  - {f.promise}: {f.measured}" for f in broken)
+        )
+    return findings
+
+
+def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
+    executors = [name for name in EXECUTORS if name == "loop" or not ens.vmap_refused]
+    batch = next(t for t in arguments(x)[0] or arguments(x)[1].values() if isinstance(t, Tensor)).shape[0]
+
+    ens.executor = "loop"
+    reference = ens(x).detach()
+    yield Finding(
+        "shape law: [members, batch, ...]",
+        reference.shape[:2] == (ens.members, batch) and bool(torch.isfinite(reference).all()),
+        f"{tuple(reference.shape)}",
+    )
+    if len(executors) == 1:
+        yield Finding("executors agree", True, f"loop alone; vmap: {ens.vmap_refused}")
+    else:
+        yield from _executors_agree(ens, x)
+    yield _members_are_rows(ens, x, reference)
+    for executor in executors:
+        ens.executor = executor
+        if ens.members > 1 and ens.own:
+            yield _perturbed(ens, x, executor)
+            yield _gradients(ens, x, executor)
+    yield from _alone(ens, x)
+
+
+def _executors_agree(ens: Ensemble, x: Any) -> Iterator[Finding]:
+    for training in (False, True):
+        outputs, gradients = [], []
+        for executor in EXECUTORS:
+            trial = copy.deepcopy(ens).train(training)
+            trial.executor = executor
+            out = trial(x)
+            _weighted(out).backward()
+            outputs.append(out.detach())
+            gradients.append([p.grad for p in trial.parameters() if p.grad is not None])
+        output = _distance(outputs[0], outputs[1])
+        gradient = max((_distance(a, b) for a, b in zip(*gradients, strict=True)), default=0.0)
+        mode = "training" if training else "eval"
+        yield Finding(
+            f"executors agree, {mode}",
+            output <= TOLERANCE and gradient <= TOLERANCE and len(gradients[0]) == len(gradients[1]),
+            f"outputs {output:.1e}, gradients {gradient:.1e}",
+        )
+
+
+def _members_are_rows(ens: Ensemble, x: Any, reference: Tensor) -> Finding:
+    args, kwargs = arguments(x)
+    worst = 0.0
+    for i in range(ens.members):
+        one = ens.member(i)
+        if any(type(m).__module__.startswith("multum.rewrite") for m in one.modules()):
+            return Finding("member(i) is a plain network", False, f"member {i} has a multum layer in it")
+        worst = max(worst, _distance(one(*args, **kwargs), reference[i]))
+    return Finding("member(i) equals row i", worst <= TOLERANCE, f"{worst:.1e}")
+
+
+def _perturbed(ens: Ensemble, x: Any, executor: str) -> Finding:
+    """Change everything that member i owns; all other rows must keep every bit, row i must move."""
+    trial = copy.deepcopy(ens)
+    with torch.no_grad():
+        before = trial(x)
+        tensors = trial._named(trial.own)
+        for i in range(trial.members):
+            kept = {name: t[i].clone() for name, t in tensors.items() if t.is_floating_point()}
+            for name in kept:
+                tensors[name][i] += 0.1 + 0.1 * torch.rand_like(kept[name])
+            after = trial(x)
+            for name, value in kept.items():
+                tensors[name][i] = value
+            others = [j for j in range(trial.members) if j != i]
+            if not torch.equal(after[others], before[others]):
+                moved = [j for j in others if not torch.equal(after[j], before[j])]
+                return Finding(f"members are independent ({executor})", False, f"changing member {i} moves {moved}")
+            if torch.equal(after[i], before[i]):
+                return Finding(f"members are independent ({executor})", False, f"member {i} ignores what it owns")
+    return Finding(f"members are independent ({executor})", True, "other rows bitwise equal")
+
+
+def _gradients(ens: Ensemble, x: Any, executor: str) -> Finding:
+    """The gradient of member i's loss in training, with respect to what the others own, is exactly 0."""
+    promise = f"gradients stay with their member ({executor})"
+    trial = copy.deepcopy(ens).train()
+    own = [p for name, p in trial.named_parameters() if name in set(trial.own) and p.requires_grad]
+    if not own:
+        return Finding(promise, True, "nothing trainable is own")
+    out = trial(x)
+    for i in range(trial.members):
+        grads = torch.autograd.grad(_weighted(out[i]), own, retain_graph=True, allow_unused=True)
+        found = [g for g in grads if g is not None]
+        others = [j for j in range(trial.members) if j != i]
+        if any(bool((g[others] != 0).any()) for g in found):
+            return Finding(promise, False, f"the loss of member {i} has a gradient for what others own")
+        if not any(bool((g[i] != 0).any()) for g in found):
+            return Finding(promise, False, f"the loss of member {i} has no gradient for what it owns")
+    return Finding(promise, True, "exactly 0 for all others")
+
+
+def _alone(ens: Ensemble, x: Any) -> Iterator[Finding]:
+    method: Any = ens.method.alone()
+    base = ens.member(0)
+    args, kwargs = arguments(x)
+    one = ensemble(base, method, example=x, task=ens.task, seed=0).eval()
+    distance = _distance(one(x)[0], base(*args, **kwargs))
+    yield Finding("one member is the base network", distance <= TOLERANCE, f"{distance:.1e}")
+
+
+def _weighted(out: Tensor) -> Tensor:
+    """A scalar to which every output contributes differently."""
+    weights = torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype, device=out.device).view_as(out)
+    return (out.tanh() * weights).sum()
+
+
+def _distance(a: Tensor, b: Tensor) -> float:
+    a, b = a.detach(), b.detach()
+    return float((a - b).abs().max() / b.abs().max().clamp_min(1)) if a.numel() else 0.0
+
+
+def _print(ens: Ensemble, findings: list[Finding]) -> None:
+    table = Table(title=f"check of {type(ens.method).__name__}, members={ens.members}", title_justify="left")
+    table.add_column("promise")
+    table.add_column("holds")
+    table.add_column("measured")
+    for f in findings:
+        table.add_row(escape(f.promise), "[green]yes[/]" if f.holds else "[red]NO[/]", escape(f.measured))
+    Console().print(table)

@@ -1,0 +1,94 @@
+"""Every error multum raises on purpose. Each states the rule, the value that broke it, the place, and the fix.
+
+MultumError
+├── ConfigError          a method's or function's argument breaks its rule        (also a ValueError)
+├── ExampleError         the example batch does not fit the network               (also a ValueError)
+├── NetworkError         the network itself cannot be an ensemble member          (also a TypeError)
+├── RewriteError         modules that a rewrite does not understand, all of them  (has .refusals)
+├── ExecutorError        an executor that cannot run this network was asked for   (also a RuntimeError)
+├── CheckError           multum.check found a broken promise                      (also an AssertionError)
+└── FileError            a saved ensemble that cannot be read                     (also a ValueError)
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+__all__ = [
+    "CheckError",
+    "ConfigError",
+    "ExampleError",
+    "ExecutorError",
+    "FileError",
+    "MultumError",
+    "NetworkError",
+    "Refusal",
+    "RewriteError",
+    "did_you_mean",
+]
+
+
+class MultumError(Exception):
+    """The base of every error multum raises on purpose."""
+
+
+class ConfigError(MultumError, ValueError):
+    """An argument breaks its rule."""
+
+
+class ExampleError(MultumError, ValueError):
+    """The example batch does not fit the network."""
+
+
+class NetworkError(MultumError, TypeError):
+    """The network cannot be an ensemble member as it is."""
+
+
+class ExecutorError(MultumError, RuntimeError):
+    """The chosen executor cannot run this network."""
+
+
+class CheckError(MultumError, AssertionError):
+    """An ensemble breaks one of its promises."""
+
+
+class FileError(MultumError, ValueError):
+    """A saved ensemble cannot be read."""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One place a rewrite does not understand, why, and what to do about it."""
+
+    path: str
+    reason: str
+    fix: str
+
+    def __str__(self) -> str:
+        return f"{self.path or '(the network itself)'}: {self.reason}\n    fix: {self.fix}"
+
+
+class RewriteError(MultumError):
+    """Everything a rewrite refuses in one network, listed at once.
+
+    Shape: ``refusals`` is a tuple of :class:`Refusal` (path, reason, fix).
+    """
+
+    def __init__(self, what: str, refusals: Sequence[Refusal]):
+        self.refusals = tuple(refusals)
+        lines = "\n".join(f"  - {refusal}" for refusal in self.refusals)
+        places = "1 place" if len(self.refusals) == 1 else f"{len(self.refusals)} places"
+        super().__init__(f"{what}: refused at {places}, nothing was changed\n{lines}")
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """A sentence that names the closest known names, or all of them.
+
+    >>> did_you_mean("resnet81", ["resnet18", "lenet"])
+    'Did you mean resnet18?'
+    """
+    known = sorted(known)
+    close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known)}."

@@ -1,0 +1,1 @@
+"""What an ensemble predicts, and what its uncertainty is worth."""

@@ -1,0 +1,284 @@
+"""What an ensemble says about a batch: the mixture of its members, and how much they disagree.
+
+    classification   p(x) = 1/M sum_m softmax(z_m(x))             :class:`Prediction`
+    regression       p(x) = 1/M sum_m N(mu_m(x), sigma_m^2(x))    :class:`RegressionPrediction`
+
+Both are built by :func:`predict` from a network, or by their own constructors from stored outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from multum.errors import ConfigError, did_you_mean
+
+__all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "mean_and_variance", "predict"]
+
+MIN_VARIANCE = 1e-6
+
+
+def predict(ensemble: nn.Module, x: Tensor, *, batch_size: int | None = None) -> Prediction | RegressionPrediction:
+    """Run an ensemble in eval mode, without gradients, and return its members' mixture.
+
+    Every module's training flag is as it was afterwards, also when the network raises. ``ensemble.task`` decides the
+    kind of the prediction ("classification" where there is none); ``batch_size`` runs x slice by slice.
+
+    **Shape**: x ``[batch, ...]``; ``ensemble(x)`` is ``[members, batch, outputs, ...]``.
+
+    >>> class Doubtful(nn.Module):
+    ...     def forward(self, x):
+    ...         return torch.stack([x, 2 * x, -x])
+    >>> prediction = predict(Doubtful(), torch.eye(4), batch_size=3)
+    >>> prediction
+    Prediction(members=3, batch=4, classes=4)
+    >>> prediction.labels
+    tensor([0, 1, 2, 3])
+    """
+    kinds: dict[str, Callable[[Tensor], Prediction | RegressionPrediction]]
+    kinds = {"classification": Prediction.from_logits, "regression": RegressionPrediction.from_outputs}
+    task = getattr(ensemble, "task", "classification")
+    if task not in kinds:
+        raise ConfigError(
+            f"ensemble.task is classification or regression, however: {task!r}. {did_you_mean(str(task), kinds)}"
+        )
+    if batch_size is not None and batch_size < 1:
+        raise ConfigError(f"batch_size is at least 1, or None for one pass, however: batch_size={batch_size}")
+    with _eval_mode(ensemble), torch.no_grad():
+        slices = [x] if batch_size is None else x.split(batch_size)
+        outputs = [ensemble(part) for part in slices]
+    return kinds[task](outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction:
+    """The mixture of M classifiers, p = 1/M sum_m softmax(z_m), in full precision and computed when asked for.
+
+    **Shape**: logits ``[members, batch, classes, ...]``; further axes (a segmentation's pixels) stay where they are.
+
+    >>> members = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.5, 0.4, 0.1]])
+    >>> prediction = Prediction.from_logits(members.log().unsqueeze(1))
+    >>> prediction.probs
+    tensor([[0.4750, 0.4250, 0.1000]])
+    >>> prediction.variation_ratio  # three of four members vote for class 0
+    tensor([0.2500])
+    """
+
+    logits: Tensor  # z, [members, batch, classes, ...]
+
+    @classmethod
+    def from_logits(cls, logits: Tensor) -> Prediction:
+        """A prediction from stored logits ``[members, batch, classes, ...]``; half precision becomes float32.
+
+        >>> len(Prediction.from_logits(torch.zeros(4, 32, 10)))
+        32
+        """
+        _check_stacked(logits, "[members, batch, classes, ...]")
+        if logits.shape[2] < 2:
+            raise ConfigError(
+                f"a classifier has at least 2 classes, however: outputs have shape {list(logits.shape)}, "
+                'axis 2 being the classes. Give a yes-or-no network two outputs, or use task="regression"'
+            )
+        return cls(at_least_float32(logits))
+
+    @cached_property
+    def log_probs(self) -> Tensor:
+        """log p = logsumexp_m log_softmax(z_m) - log M, ``[batch, classes, ...]``."""
+        # The log of the averaged probabilities would be -inf wherever they underflow, and the NLL with it.
+        return self.logits.log_softmax(2).logsumexp(0) - math.log(self.logits.shape[0])
+
+    @cached_property
+    def probs(self) -> Tensor:
+        """p, the members' mean probabilities, ``[batch, classes, ...]``."""
+        return self.log_probs.exp()
+
+    @cached_property
+    def members(self) -> Tensor:
+        """p_m = softmax(z_m), each member's probabilities, ``[members, batch, classes, ...]``."""
+        return self.logits.softmax(2)
+
+    @cached_property
+    def labels(self) -> Tensor:
+        """argmax_c p_c, ``[batch, ...]``."""
+        return self.log_probs.argmax(1)
+
+    @cached_property
+    def confidence(self) -> Tensor:
+        """max_c p_c, the maximum softmax probability, ``[batch, ...]``."""
+        return self.probs.amax(1)
+
+    @cached_property
+    def entropy(self) -> Tensor:
+        """H(p), the total uncertainty in nats: the entropy of the mean, ``[batch, ...]``."""
+        return torch.special.entr(self.probs).sum(1)
+
+    @cached_property
+    def mutual_information(self) -> Tensor:
+        """H(p) - 1/M sum_m H(p_m), the members' disagreement in nats, 0 to log min(M, classes), ``[batch, ...]``."""
+        mean_entropy = torch.special.entr(self.members).sum(2).mean(0)
+        return (self.entropy - mean_entropy).clamp_min(0)  # rounding can make equal members' difference negative
+
+    @cached_property
+    def variation_ratio(self) -> Tensor:
+        """1 - f_mode / M, the share of members that vote against the most voted class, ``[batch, ...]``."""
+        votes = self.logits.argmax(2)
+        return (votes != votes.mode(0).values).to(self.logits.dtype).mean(0)
+
+    def to(self, device: torch.device | str) -> Prediction:
+        """The same prediction on another device."""
+        return Prediction(self.logits.to(device))
+
+    def __len__(self) -> int:
+        return self.logits.shape[1]
+
+    def __repr__(self) -> str:
+        members, batch, classes = self.logits.shape[:3]
+        return f"Prediction(members={members}, batch={batch}, classes={classes})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RegressionPrediction:
+    """The mixture of M Gaussians, p = 1/M sum_m N(mu_m, sigma_m^2), in full precision and computed when asked for.
+
+    **Shape**: members ``[members, batch, 2, ...]`` = (mean, variance), variances positive. Pairs in other units
+    (standardised targets, say) can be given directly; :meth:`from_outputs` takes what a network puts out.
+
+    >>> prediction = RegressionPrediction(torch.tensor([[[1.0, 0.5]], [[3.0, 1.5]]]))
+    >>> prediction.mean, prediction.aleatoric, prediction.epistemic, prediction.variance
+    (tensor([2.]), tensor([1.]), tensor([1.]), tensor([2.]))
+    """
+
+    members: Tensor  # (mu, sigma^2), [members, batch, 2, ...]
+
+    @classmethod
+    def from_outputs(cls, outputs: Tensor) -> RegressionPrediction:
+        """A prediction from a network's outputs (mu, raw), sigma^2 = softplus(raw) + 1e-6.
+
+        **Shape**: outputs ``[members, batch, 2, ...]``; half precision becomes float32.
+
+        >>> RegressionPrediction.from_outputs(torch.zeros(4, 32, 2))
+        RegressionPrediction(members=4, batch=32)
+        """
+        return cls(torch.stack(mean_and_variance(outputs), dim=2))
+
+    @cached_property
+    def mean(self) -> Tensor:
+        """1/M sum_m mu_m, ``[batch, ...]``."""
+        return self.members.select(2, 0).mean(0)
+
+    @cached_property
+    def aleatoric(self) -> Tensor:
+        """1/M sum_m sigma_m^2, the noise the members see in the data, ``[batch, ...]``."""
+        return self.members.select(2, 1).mean(0)
+
+    @cached_property
+    def epistemic(self) -> Tensor:
+        """1/M sum_m (mu_m - mean)^2, the members' disagreement, ``[batch, ...]``; 0 for one member."""
+        return (self.members.select(2, 0) - self.mean).square().mean(0)
+
+    @cached_property
+    def variance(self) -> Tensor:
+        """The mixture's variance, ``[batch, ...]``: aleatoric + epistemic."""
+        # Equal to mean(sigma^2 + mu^2) - mean(mu)^2 (METHODS 1.16), which cancels when the means are large.
+        return self.aleatoric + self.epistemic
+
+    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
+        """The central interval of the mixture, not of one Gaussian with its moments: (1 - level) / 2 on each side.
+
+        Exact: bisection on 1/M sum_m Phi((x - mu_m) / sigma_m) in float64, whatever the precision of the members.
+
+        **Shape**: (low, high), each ``[batch, ...]``, float64.
+
+        >>> far_apart = RegressionPrediction(torch.tensor([[[-9.0, 1.0]], [[9.0, 1.0]]]))
+        >>> far_apart.interval(0.9)
+        (tensor([-10.2816], dtype=torch.float64), tensor([10.2816], dtype=torch.float64))
+        """
+        if not 0 < level < 1:
+            raise ConfigError(f"an interval's level is between 0 and 1, however: level={level}. For 95 % write 0.95")
+        means, variances = self.members.double().unbind(2)
+        stds, tail = variances.sqrt(), (1 - level) / 2
+        # The upper end is the lower end of the mirrored mixture: Phi is precise in its lower tail only.
+        return _lower_quantile(means, stds, tail), -_lower_quantile(-means, stds, tail)
+
+    def to(self, device: torch.device | str) -> RegressionPrediction:
+        """The same prediction on another device."""
+        return RegressionPrediction(self.members.to(device))
+
+    def __len__(self) -> int:
+        return self.members.shape[1]
+
+    def __repr__(self) -> str:
+        members, batch = self.members.shape[:2]
+        return f"RegressionPrediction(members={members}, batch={batch})"
+
+
+def mean_and_variance(outputs: Tensor) -> tuple[Tensor, Tensor]:
+    """A regression network's outputs (mu, raw) as (mu, sigma^2), sigma^2 = softplus(raw) + 1e-6.
+
+    **Shape**: ``[members, batch, 2, ...]`` to two of ``[members, batch, ...]``; half precision becomes float32.
+
+    >>> mean, variance = mean_and_variance(torch.tensor([[[3.0, -200.0]]]))
+    >>> mean.item(), f"{variance.item():.0e}"
+    (3.0, '1e-06')
+    """
+    _check_stacked(outputs, "[members, batch, 2, ...]")
+    if outputs.shape[2] != 2:
+        raise ConfigError(
+            f"a regression network has 2 outputs, the mean and the raw variance, however: outputs have shape "
+            f"{list(outputs.shape)}, {outputs.shape[2]} on axis 2. Give its last layer two outputs"
+        )
+    mean, raw = at_least_float32(outputs).unbind(2)
+    return mean, F.softplus(raw) + MIN_VARIANCE
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """float16 and bfloat16 as float32, which logarithms and sums over members need; all others as they are.
+
+    >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def _check_stacked(outputs: Tensor, law: str) -> None:
+    if outputs.ndim < 3 or outputs.shape[0] == 0:
+        raise ConfigError(
+            f"an ensemble's outputs are {law} with at least one member, however: shape {list(outputs.shape)}. "
+            "For one network's outputs use outputs.unsqueeze(0)"
+        )
+    if not outputs.is_floating_point():
+        raise ConfigError(
+            f"an ensemble's outputs are floating point, however: {outputs.dtype}. "
+            "Pass what the network puts out, not labels"
+        )
+
+
+def _lower_quantile(means: Tensor, stds: Tensor, tail: float) -> Tensor:
+    """The x with 1/M sum_m Phi((x - mu_m) / sigma_m) = tail, ``[batch, ...]``."""
+    # The mixture's quantile lies between its components' own: one member needs no search, and no bracket is guessed.
+    components = means + torch.special.ndtri(means.new_tensor(tail)) * stds
+    low, high = components.amin(0), components.amax(0)
+    for _ in range(64):  # leaves 2^-64 of the bracket, below float64's resolution
+        middle = low + (high - low) / 2
+        below = torch.special.ndtr((middle - means) / stds).mean(0) < tail
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return high
+
+
+@contextmanager
+def _eval_mode(network: nn.Module) -> Iterator[None]:
+    # Flags are put back one by one: network.train() would also unfreeze the norms a user keeps in eval mode.
+    flags = [(module, module.training) for module in network.modules()]
+    try:
+        network.eval()
+        yield
+    finally:
+        for module, training in flags:
+            module.training = training

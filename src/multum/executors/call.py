@@ -1,0 +1,33 @@
+"""One member's network on given tensors: the step that every executor repeats or maps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from ..rewrite.trace import arguments
+
+__all__ = ["call", "take"]
+
+
+def call(network: nn.Module, tensors: dict[str, Tensor], x: Any) -> Tensor:
+    """`network(x)` with these tensors in place of its own.
+
+    A buffer that the network assigns anew (rather than writing into it) is written back, so that no update is lost.
+    """
+    args, kwargs = arguments(x)
+    current = dict(tensors)
+    out = functional_call(network, current, args, kwargs)
+    for name, tensor in tensors.items():
+        if current[name] is not tensor:
+            tensor.copy_(current[name])
+    return out
+
+
+def take(x: Any, member: int) -> Any:
+    """The input of one member: [members, batch, ...] -> [batch, ...], also inside tuples and dicts."""
+    if isinstance(x, dict):
+        return {name: value[member] for name, value in x.items()}
+    return tuple(value[member] for value in x) if isinstance(x, (tuple, list)) else x[member]

@@ -1,0 +1,39 @@
+"""All members at once: torch.func.vmap over what they own, what they share closed over.
+
+vmap turns the members' convolutions into one grouped convolution and a first layer on a common input into one dense
+convolution (Packed-Ensembles, Figures 3b and 3c); a trunk that the members share is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..rewrite.dropout import Randomness
+from ..rewrite.trace import plain_attention
+from .call import call
+
+__all__ = ["run"]
+
+
+def run(
+    network: nn.Module,
+    stacked: Mapping[str, Tensor],
+    moving: Mapping[str, Tensor],
+    x: Any,
+    members: int,
+    per_member: bool,
+    randomness: Randomness,
+) -> Tensor:
+    """All members' outputs. Shape: as in `loop.run`."""
+
+    def one(tensors: dict[str, Tensor], x: Any) -> Tensor:
+        return call(network, tensors, x)
+
+    mapped = torch.func.vmap(one, in_dims=(0, 0 if per_member else None), randomness="different")
+    with nullcontext() if torch.compiler.is_compiling() else plain_attention():
+        return mapped(dict(stacked), x)

@@ -1,0 +1,38 @@
+"""Deep Ensembles: M networks that differ in their initialisation and in the order of their data.
+
+Lakshminarayanan, Pritzel, Blundell: Simple and Scalable Predictive Uncertainty Estimation using Deep Ensembles,
+NeurIPS 2017.
+
+    p(y | x) = 1/M sum_m p(y | x, theta_m),    theta_m independent
+
+Shape: x [batch, ...] -> [members, batch, outputs]. Cost: M times one network.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from .base import INITS, Builder, Method, Remake, one_of
+
+__all__ = ["Deep"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deep(Method):
+    """M independent copies of the network."""
+
+    members: int = 4  # M
+    init: str = "fresh"  # "fresh": every member initialised on its own; "pretrained": all from the given weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("init", self.init, INITS)
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Remake:
+        return Remake(network, self.init, builder)
+
+    def alone(self) -> Deep:
+        return replace(self, members=1, init="pretrained")

@@ -1,0 +1,169 @@
+"""Dropout with one random generator per member, and one more for what the members share.
+
+A dropout layer whose input depends on the member owns its member's number (a buffer with a member axis) and draws from
+that member's generator; a layer in a trunk that all members share has no number and draws one mask for all. Both
+executors read the same generators in the same order, so they agree in training too.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["DROPOUTS", "Randomness"]
+
+_SOURCES: weakref.WeakValueDictionary[int, Randomness] = weakref.WeakValueDictionary()
+_HANDLES = itertools.count(1)
+
+
+class Randomness:
+    """The generators of an ensemble: one per member and one for what they share.
+
+    Shape: `seeds` has members + 1 entries, the last for the shared part.
+    """
+
+    def __init__(self, seeds: list[int]):
+        self.seeds = list(seeds)
+        self.generators: dict[str, list[torch.Generator]] = {}
+        self._register()
+
+    def _register(self) -> None:
+        # An operator may take a number but no Python object: the number finds the generators again.
+        self.handle = next(_HANDLES)
+        _SOURCES[self.handle] = self
+
+    def on(self, device: torch.device) -> list[torch.Generator]:
+        key = str(torch.device(device.type, device.index or 0) if device.type != "cpu" else device)
+        if key not in self.generators:
+            self.generators[key] = [torch.Generator(device).manual_seed(seed) for seed in self.seeds]
+        return self.generators[key]
+
+    def shared_state(self) -> dict[str, Tensor]:
+        return {device: generators[-1].get_state() for device, generators in self.generators.items()}
+
+    def restore_shared(self, state: dict[str, Tensor]) -> None:
+        """Rewind the shared generator, so that the next member of a loop draws the same shared masks."""
+        for device, generators in self.generators.items():
+            if device in state:
+                generators[-1].set_state(state[device])
+            else:
+                generators[-1].manual_seed(self.seeds[-1])
+
+    def __deepcopy__(self, memo: dict) -> Randomness:
+        new = Randomness(self.seeds)
+        new.load_state(self.state())
+        memo[id(self)] = new
+        return new
+
+    def __reduce__(self) -> Any:
+        return (_restored, (self.seeds, self.state()))
+
+    def state(self) -> dict[str, Tensor]:
+        """All generator states by device, [members + 1, bytes]."""
+        return {device: torch.stack([g.get_state() for g in gs]) for device, gs in self.generators.items()}
+
+    def load_state(self, state: dict[str, Tensor]) -> None:
+        for device, rows in state.items():
+            for generator, row in zip(self.on(torch.device(device)), rows, strict=True):
+                generator.set_state(row.contiguous())
+
+
+def _restored(seeds: list[int], state: dict[str, Tensor]) -> Randomness:
+    new = Randomness(seeds)
+    new.load_state(state)
+    return new
+
+
+def _draw(x: Tensor, shape: list[int], p: float, generator: torch.Generator | None) -> Tensor:
+    return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(1 - p, generator=generator)
+
+
+def _mask_shape(shape: Any, channelwise: bool) -> list[int]:
+    return [*shape[:2], *(1 for _ in shape[2:])] if channelwise else list(shape)
+
+
+@torch.library.custom_op("multum::keep", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def keep(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int) -> Tensor:
+    """The mask of what dropout keeps, 0 or 1, from the generator of `member` (None: the shared one)."""
+    shape = _mask_shape(x.shape, channelwise)
+    if x.is_meta:
+        return torch.empty(shape, dtype=x.dtype, device=x.device)
+    generators = _SOURCES[handle].on(x.device)
+    return _draw(x, shape, p, generators[-1 if member is None else int(member)])
+
+
+@keep.register_fake
+def _(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int) -> Tensor:
+    return x.new_empty(_mask_shape(x.shape, channelwise))
+
+
+keep.register_autograd(lambda ctx, grad: (None,) * 5)
+
+
+@keep.register_vmap
+def _(info: Any, in_dims: Any, x: Tensor, p: float, channelwise: bool, member: Any, handle: int) -> Any:
+    x_dim, member_dim = in_dims[0], in_dims[3]
+    one = x if x_dim is None else x.select(x_dim, 0)
+    if member_dim is None:
+        return keep(one, p, channelwise, member, handle), None
+    masks = [keep(one, p, channelwise, m, handle) for m in member.unbind(member_dim)]
+    return torch.stack(masks), 0
+
+
+class _MemberDropout(nn.modules.dropout._DropoutNd):
+    """Dropout of one member. Shape: any; the mask is [B, C, 1, ...] where whole channels are dropped."""
+
+    channelwise = False
+    randomness: Randomness
+    member: Tensor | None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        mask = keep(x.detach(), self.p, self.channelwise, self.member, self.randomness.handle)
+        return self.combine(x, mask)
+
+    def combine(self, x: Tensor, mask: Tensor) -> Tensor:
+        return x * mask if self.p == 1 else x * (mask / (1 - self.p))
+
+
+class Dropout(_MemberDropout, nn.Dropout):
+    plain = nn.Dropout
+
+
+class Dropout1d(_MemberDropout, nn.Dropout1d):
+    plain, channelwise = nn.Dropout1d, True
+
+
+class Dropout2d(_MemberDropout, nn.Dropout2d):
+    plain, channelwise = nn.Dropout2d, True
+
+
+class Dropout3d(_MemberDropout, nn.Dropout3d):
+    plain, channelwise = nn.Dropout3d, True
+
+
+class AlphaDropout(_MemberDropout, nn.AlphaDropout):
+    """Dropped values become the saturation of SELU, then an affine map restores mean 0 and variance 1."""
+
+    plain = nn.AlphaDropout
+
+    def combine(self, x: Tensor, mask: Tensor) -> Tensor:
+        low = -1.7580993408473766
+        if self.p == 1:
+            return x * mask
+        a = ((1 - self.p) * (1 + self.p * low**2)) ** -0.5
+        return a * (x * mask + low * (1 - mask)) - a * low * self.p
+
+
+class FeatureAlphaDropout(AlphaDropout, nn.FeatureAlphaDropout):  # type: ignore[misc]
+    plain, channelwise = nn.FeatureAlphaDropout, True
+
+
+DROPOUTS: dict[type[nn.Module], type[nn.Module]] = {
+    c.plain: c for c in (Dropout, Dropout1d, Dropout2d, Dropout3d, AlphaDropout, FeatureAlphaDropout)
+}

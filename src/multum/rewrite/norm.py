@@ -1,0 +1,137 @@
+"""Batch norm that knows two ways to meet several members, and is native batch norm for one.
+
+    own statistics:     members are folded into the channels   [M, B, C, ...] -> [B, M*C, ...]
+    shared statistics:  members are folded into the batch      [M, B, C, ...] -> [M*B, C, ...]
+
+One functional operator carries both rules, so that vmap, autograd and torch.compile see a single kernel, and running
+statistics are updated outside of it. A norm's statistics are shared exactly where its running mean is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+__all__ = ["NORMS", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+
+
+@torch.library.custom_op("multum::batch_norm", mutates_args=())
+def batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Normalise by the batch: output, mean, unbiased variance, 1/std. `running` only says whose the statistics are."""
+    mean, _ = _statistics(x, weight)
+    var = torch.zeros_like(mean)
+    # With momentum 1 the kernel writes the batch's own mean and unbiased variance, exactly.
+    y, _, invstd = torch.native_batch_norm(x, weight, bias, mean, var, True, 1.0, eps)
+    return y, mean, var, invstd
+
+
+def _statistics(x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Zeros for mean (and variance) and for 1/std: under mixed precision these are wider than the input."""
+    half = x.dtype in (torch.float16, torch.bfloat16)
+    dtype = weight.dtype if weight is not None else torch.float32 if half else x.dtype
+    mean = torch.zeros(x.shape[1], dtype=dtype, device=x.device)
+    return mean, torch.zeros_like(mean, dtype=torch.float32 if half else x.dtype)
+
+
+@batch_norm.register_fake
+def _(x: Tensor, weight: Tensor | None, bias: Tensor | None, running: Tensor | None, eps: float) -> Any:
+    mean, invstd = _statistics(x, weight)
+    return torch.empty_like(x), mean, torch.empty_like(mean), invstd
+
+
+def _save(ctx: Any, inputs: Any, output: Any) -> None:
+    x, weight, bias, _, eps = inputs
+    _, mean, var, invstd = output
+    ctx.save_for_backward(x, weight, mean, invstd)
+    ctx.eps, ctx.has_bias = eps, bias is not None
+    ctx.mark_non_differentiable(mean, var, invstd)
+
+
+def _backward(ctx: Any, grad: Tensor, *_: Any) -> Any:
+    x, weight, mean, invstd = ctx.saved_tensors
+    mask = [ctx.needs_input_grad[0], weight is not None, ctx.has_bias]
+    gx, gw, gb = torch.ops.aten.native_batch_norm_backward(
+        grad, x, weight, None, None, mean.to(invstd.dtype), invstd, True, ctx.eps, mask
+    )
+    return gx, gw, gb, None, None
+
+
+batch_norm.register_autograd(_backward, setup_context=_save)
+
+
+@batch_norm.register_vmap
+def _(info: Any, in_dims: Any, x: Tensor, weight: Any, bias: Any, running: Any, eps: float) -> Any:
+    x_dim, w_dim, b_dim, r_dim, _ = in_dims
+    members = info.batch_size
+    own = r_dim is not None if running is not None else w_dim is not None if weight is not None else True
+    if x_dim is None:
+        x, x_dim = x.unsqueeze(0).expand(members, *x.shape), 0
+
+    def rows(t: Tensor | None, dim: int | None) -> Tensor | None:  # [M, C]
+        if t is None:
+            return None
+        return t.expand(members, *t.shape) if dim is None else t.movedim(dim, 0)
+
+    weight, bias = rows(weight, w_dim), rows(bias, b_dim)
+    if own:
+        x = x.movedim(x_dim, 1)
+        batch, _, channels, *rest = x.shape
+        flat = [None if t is None else t.reshape(-1) for t in (weight, bias)]
+        y, *stats = batch_norm(x.reshape(batch, members * channels, *rest), *flat, None, eps)
+        return (y.reshape(batch, members, channels, *rest), *(s.view(members, channels) for s in stats)), (1, 0, 0, 0)
+    x = x.movedim(x_dim, 0)
+    _, batch, channels, *rest = x.shape
+    pooled = x.reshape(members * batch, channels, *rest)
+    if w_dim is None and b_dim is None:
+        y, *stats = batch_norm(
+            pooled, None if weight is None else weight[0], None if bias is None else bias[0], None, eps
+        )
+        return (y.reshape(members, batch, channels, *rest), *stats), (0, None, None, None)
+    y, *stats = batch_norm(pooled, None, None, None, eps)
+    y = y.reshape(members, batch, channels, *rest)
+    shape = (members, 1, channels, *(1 for _ in rest))
+    y = y if weight is None else y * weight.reshape(shape)
+    y = y if bias is None else y + bias.reshape(shape)
+    return (y, *stats), (0, None, None, None)
+
+
+class _MemberNorm(nn.modules.batchnorm._BatchNorm):
+    """Native batch norm for one member; as one of several, see the top of this file."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        self._check_input_dim(x)
+        if not (self.training or self.running_mean is None):
+            return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        if x.numel() == x.shape[1]:
+            raise ValueError(
+                f"batch norm needs more than one value per channel to train, however: its input is {tuple(x.shape)}"
+            )
+        y, mean, var, _ = batch_norm(x, self.weight, self.bias, self.running_mean, self.eps)
+        if self.training and self.track_running_stats and self.running_mean is not None:
+            with torch.no_grad():
+                self.num_batches_tracked.add_(1)
+                # momentum=None means the mean of all batches so far.
+                step = self.momentum if self.momentum is not None else 1.0 / self.num_batches_tracked.to(mean.dtype)
+                self.running_mean.mul_(1 - step).add_(mean.to(self.running_mean.dtype) * step)
+                self.running_var.mul_(1 - step).add_(var.to(self.running_var.dtype) * step)
+        return y
+
+
+class BatchNorm1d(_MemberNorm, nn.BatchNorm1d):
+    plain = nn.BatchNorm1d
+
+
+class BatchNorm2d(_MemberNorm, nn.BatchNorm2d):
+    plain = nn.BatchNorm2d
+
+
+class BatchNorm3d(_MemberNorm, nn.BatchNorm3d):
+    plain = nn.BatchNorm3d
+
+
+NORMS: dict[type[nn.Module], type[nn.Module]] = {c.plain: c for c in (BatchNorm1d, BatchNorm2d, BatchNorm3d)}

@@ -1,0 +1,185 @@
+"""Run a network once on tensors that carry notes, and show every operation on them to a tracer.
+
+This is the one way multum looks inside a network: `channels.py` uses it to learn which channels belong together, and
+`dependence.py` to learn what depends on the member. Weights are never copied: where the network allows it the run
+happens on the meta device, where nothing is computed; a network that reads values in Python runs on its own device.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
+
+__all__ = ["Traced", "Tracer", "arguments", "follow", "plain_attention", "run_traced", "skeleton", "tensors_of"]
+
+
+class Tracer(Protocol):
+    """What `Traced` tensors report to."""
+
+    path: str  # of the module that is running
+
+    def enter(self, path: str, inputs: Any) -> None:
+        """A module is about to run on these inputs."""
+
+    def result(self, func: Any, args: tuple, kwargs: dict, outputs: list[Tensor | None]) -> list[Any]:
+        """The note of each output of `func`; None leaves that output a plain tensor."""
+
+    def factory(self, func: Any, output: Tensor) -> Any:
+        """The note of a tensor that the network creates itself (zeros, ones, arange ...), or None."""
+
+
+class Traced(Tensor):
+    """A tensor with a note, which every operation on it hands to the tracer."""
+
+    elem: Tensor
+    note: Any
+    tracer: Tracer
+
+    @staticmethod
+    def __new__(cls, elem: Tensor, note: Any, tracer: Tracer) -> Traced:
+        self = torch.Tensor._make_wrapper_subclass(
+            cls, elem.shape, strides=elem.stride(), dtype=elem.dtype, device=elem.device, layout=elem.layout
+        )
+        self.elem, self.note, self.tracer = elem, note, tracer
+        return self
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Traced({tuple(self.shape)}, note={self.note})"
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        traced = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
+        tracer = traced[0].tracer
+        plain_args, plain_kwargs = tree_map_only(Traced, lambda t: t.elem, (args, kwargs))
+        out = func(*plain_args, **plain_kwargs)
+        leaves, spec = tree_flatten(out)
+        notes = tracer.result(func, args, kwargs, [leaf if isinstance(leaf, Tensor) else None for leaf in leaves])
+        written = written_by(func, args)
+        if written is not None:
+            if isinstance(written, Traced):
+                written.note = notes[0]
+            return written
+        wrapped = [
+            Traced(leaf, note, tracer) if isinstance(leaf, Tensor) and note is not None else leaf
+            for leaf, note in zip(leaves, notes, strict=True)
+        ]
+        return spec.unflatten(wrapped)
+
+
+def written_by(func: Any, args: tuple) -> Tensor | None:
+    """The tensor that an in-place operation (`add_`, `copy_` ...) writes to."""
+    first = func._schema.arguments[0] if func._schema.arguments else None
+    if first is not None and first.alias_info is not None and first.alias_info.is_write and len(func._schema.returns):
+        return args[0]
+    return None
+
+
+class _Factories(TorchDispatchMode):
+    """Shows the tracer the tensors that a network creates itself."""
+
+    def __init__(self, tracer: Tracer):
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        inputs = [t for t in tree_flatten((args, kwargs or {}))[0] if isinstance(t, Tensor)]
+        if inputs or not isinstance(out, Tensor):
+            return out
+        note = self.tracer.factory(func, out)
+        return out if note is None else Traced(out, note, self.tracer)
+
+
+def arguments(x: Any) -> tuple[tuple, dict]:
+    """The call that an input stands for: a tensor is one argument, a tuple several, a dict the keyword ones."""
+    if isinstance(x, dict):
+        return (), x
+    return (tuple(x), {}) if isinstance(x, (tuple, list)) else ((x,), {})
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer by its first name; a tied tensor appears once."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
+def skeleton(network: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A deep copy of the network whose tensors are `convert(tensor)`, so that no weight is copied on the way.
+
+    Ties survive: two names of one tensor stay two names of one tensor.
+    """
+    memo: dict[int, Any] = {}
+    for tensor in tensors_of(network).values():
+        new = convert(tensor)
+        memo[id(tensor)] = (
+            nn.Parameter(new, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+        )
+    return copy.deepcopy(network, memo)
+
+
+@contextmanager
+def plain_attention():
+    """Run nn.MultiheadAttention and nn.TransformerEncoderLayer as ordinary operations, not as one opaque kernel."""
+    before = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(before)
+
+
+def follow(network: nn.Module, tracer: Any) -> None:
+    """Keep `tracer.path` at the module that is running; `tracer.enter`, if any, sees the inputs."""
+    running = [""]
+
+    def before(path: str) -> Callable[..., None]:
+        def hook(module: nn.Module, args: tuple, kwargs: dict) -> None:
+            running.append(path)
+            tracer.path = path
+            tracer.enter(path, (args, kwargs))
+
+        return hook
+
+    def after(*_: Any) -> None:
+        running.pop()
+        tracer.path = running[-1]
+
+    for path, module in list(network.named_modules()):
+        module.register_forward_pre_hook(before(path), with_kwargs=True)
+        module.register_forward_hook(after)
+
+
+def run_traced(
+    network: nn.Module,
+    x: Any,
+    tracer: Tracer,
+    note: Callable[[str, Tensor], Any],
+    device: str | None = "meta",
+) -> Any:
+    """Run `network(x)` in eval mode with noted parameters and buffers; the output, with its note.
+
+    Args:
+        note: name and tensor of a parameter or buffer -> its note, or None to leave it plain.
+        device: where to run; None means where the network is.
+    """
+
+    def place(t: Tensor) -> Tensor:
+        return t.detach() if device is None else t.detach().to(device)
+
+    network = skeleton(network, place).eval()
+    follow(network, tracer)
+    noted: dict[str, Tensor] = {}
+    for name, tensor in tensors_of(network).items():
+        what = note(name, tensor)
+        if what is not None:
+            noted[name] = Traced(tensor.detach(), what, tracer)
+    args, kwargs = arguments(tree_map(lambda t: place(t) if type(t) is Tensor else t, x))
+    with torch.no_grad(), plain_attention(), _Factories(tracer):
+        return torch.func.functional_call(network, noted, args, kwargs)

@@ -1,0 +1,204 @@
+"""The one tree walker: how a network is copied, re-initialised, and changed module by module.
+
+A change is data: an :class:`Edit` names a module by its path and the attributes it gets. `ensemble` makes the edits,
+`save` writes them down as JSON and `load` applies them again, so nothing is ever traced twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, did_you_mean
+from .trace import tensors_of
+
+__all__ = ["Edit", "apply", "attributes_for", "install", "names_of", "reset", "seeded"]
+
+
+@dataclass(frozen=True)
+class Edit:
+    """The attributes that one module gets.
+
+    >>> Edit("layer1.0.conv1", {"in_channels": 32, "out_channels": 32})
+    Edit(path='layer1.0.conv1', attributes={'in_channels': 32, 'out_channels': 32})
+    """
+
+    path: str
+    attributes: Mapping[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"path": self.path, "attributes": dict(self.attributes)}
+
+
+def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> nn.Module:
+    """Change the network in place: attributes from the edits, parameters and buffers from `tensors`."""
+    modules = dict(network.named_modules())
+    for edit in edits:
+        if edit.path not in modules:
+            raise ConfigError(
+                f"an edit names a module that the network has, however: {edit.path!r}. "
+                + did_you_mean(edit.path, modules)
+            )
+        for name, value in edit.attributes.items():
+            setattr(modules[edit.path], name, tuple(value) if isinstance(value, list) else value)
+    install(network, tensors)
+    return network
+
+
+def names_of(network: nn.Module) -> dict[str, list[str]]:
+    """First name -> all names of every parameter and buffer; a tied tensor has more than one."""
+    first: dict[int, str] = {}
+    names: dict[str, list[str]] = {}
+    for every in (network.named_parameters(remove_duplicate=False), network.named_buffers(remove_duplicate=False)):
+        for name, tensor in every:
+            names.setdefault(first.setdefault(id(tensor), name), []).append(name)
+    return names
+
+
+def install(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Put new tensors in the place of old ones, of any shape; ties and frozen flags stay."""
+    names = names_of(network)
+    old = tensors_of(network)
+    for first, tensor in tensors.items():
+        new: Tensor = tensor
+        if isinstance(old[first], nn.Parameter):
+            new = nn.Parameter(tensor.detach(), requires_grad=old[first].requires_grad)
+        for name in names[first]:
+            path, _, attribute = name.rpartition(".")
+            # setattr, not the dict: recurrent layers keep a list of their weights and must hear of the change.
+            setattr(network.get_submodule(path), attribute, new)
+
+
+def reset(network: nn.Module) -> list[str]:
+    """Re-run every layer's own initialisation in place, children before parents; frozen tensors keep their values.
+
+    Returns the names of the parameters that no layer initialises itself (class tokens, positions, layer scales).
+    """
+    frozen = {name: p.detach().clone() for name, p in network.named_parameters() if not p.requires_grad}
+    before = {name: p._version for name, p in network.named_parameters()}
+    for module in reversed(list(network.modules())):
+        for method in ("reset_parameters", "_reset_parameters"):
+            if callable(getattr(module, method, None)):
+                getattr(module, method)()
+                break
+    parameters = dict(network.named_parameters())
+    with torch.no_grad():
+        for name, value in frozen.items():
+            parameters[name].copy_(value)
+    return [name for name, p in parameters.items() if p._version == before[name] and name not in frozen]
+
+
+def seeded(seed: int) -> Any:
+    """A context in which torch's generators start from `seed`, and after which they are as before."""
+
+    class _Seeded:
+        def __enter__(self) -> None:
+            self.fork = torch.random.fork_rng()
+            self.fork.__enter__()
+            torch.manual_seed(seed)
+
+        def __exit__(self, *exc: Any) -> None:
+            self.fork.__exit__(*exc)
+
+    return _Seeded()
+
+
+def attributes_for(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
+    """The attributes that a layer needs once its tensors have new shapes.
+
+    Shape: `shapes` maps the layer's own tensor names (`weight`, `bias` ...) to their new shapes.
+
+    >>> attributes_for(nn.Linear(8, 8), {"weight": (4, 2)})
+    {'in_features': 2, 'out_features': 4}
+    """
+    weight = shapes.get("weight")
+    size = weight or shapes.get("running_mean")
+    if isinstance(module, nn.modules.conv._ConvNd) and weight is not None:
+        first, second = (1, 0) if module.transposed else (0, 1)
+        depthwise = module.groups == module.in_channels and module.groups > 1
+        if depthwise:
+            groups = weight[0] // (1 if module.transposed else module.out_channels // module.in_channels)
+        else:
+            groups = module.groups
+        scale = {second: groups} if not module.transposed else {first: groups}
+        return {
+            "in_channels": weight[second] * scale.get(second, 1),
+            "out_channels": weight[first] * scale.get(first, 1),
+            "groups": groups,
+        }
+    if isinstance(module, nn.Linear) and weight is not None:
+        return {"in_features": weight[1], "out_features": weight[0]}
+    if isinstance(module, (nn.modules.batchnorm._NormBase)) and size is not None:
+        return {"num_features": size[0]}
+    if isinstance(module, (nn.LayerNorm, nn.RMSNorm)) and weight is not None:
+        return {"normalized_shape": tuple(weight)}
+    if isinstance(module, nn.GroupNorm) and weight is not None:
+        per_channel = module.num_groups == module.num_channels
+        return {"num_channels": weight[0], **({"num_groups": weight[0]} if per_channel else {})}
+    if isinstance(module, nn.Embedding) and weight is not None:
+        return {"embedding_dim": weight[1]}
+    if isinstance(module, nn.PReLU) and weight is not None:
+        return {"num_parameters": weight[0]}
+    if isinstance(module, nn.MultiheadAttention):
+        width = shapes["in_proj_weight"][1] if "in_proj_weight" in shapes else shapes["q_proj_weight"][0]
+        inner = shapes["in_proj_weight"][0] // 3 if "in_proj_weight" in shapes else width
+        return {
+            "embed_dim": width,
+            "kdim": shapes["k_proj_weight"][1] if "k_proj_weight" in shapes else width,
+            "vdim": shapes["v_proj_weight"][1] if "v_proj_weight" in shapes else width,
+            "head_dim": inner // module.num_heads,
+        }
+    if isinstance(module, nn.RNNBase):
+        return {"input_size": shapes["weight_ih_l0"][1], "hidden_size": shapes["weight_hh_l0"][1]}
+    return {}
+
+
+def width_attributes(module: nn.Module, widths: Mapping[int, set[int]]) -> dict[str, Any]:
+    """Attributes of a user's module (an attention block, say) that repeat a width which has changed.
+
+    Shape: `widths` maps the old size of every dimension below this module to its new sizes. An attribute is changed only
+    where its name says that it is a width, and where the new size is beyond doubt.
+    """
+    found: dict[str, Any] = {}
+    heads = getattr(module, "num_heads", getattr(module, "heads", None))
+    for name in _WIDTH_NAMES:
+        value = module.__dict__.get(name)
+        if not isinstance(value, int) or isinstance(value, bool):
+            continue
+        per_head = name in _HEAD_NAMES and isinstance(heads, int) and heads > 0
+        new = widths.get(value * heads if per_head else value, set())
+        if len(new) == 1:
+            found[name] = next(iter(new)) // (heads if per_head else 1)
+    head = next((name for name in _HEAD_NAMES if name in found), None)
+    scale = module.__dict__.get("scale")
+    if head and isinstance(scale, float) and math.isclose(scale, module.__dict__[head] ** -0.5):
+        found["scale"] = found[head] ** -0.5
+    return {name: value for name, value in found.items() if value != module.__dict__[name]}
+
+
+_HEAD_NAMES = ("head_dim", "attention_head_size", "dim_head", "head_size")
+_WIDTH_NAMES = (
+    *_HEAD_NAMES,
+    "all_head_size",
+    "attn_dim",
+    "channels",
+    "dim",
+    "embed_dim",
+    "features",
+    "hidden",
+    "hidden_dim",
+    "hidden_size",
+    "in_channels",
+    "in_features",
+    "inner_dim",
+    "num_features",
+    "out_channels",
+    "out_features",
+    "planes",
+    "width",
+)
