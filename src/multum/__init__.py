@@ -2,7 +2,9 @@
 
 from . import errors, models
 from .checking import check
-from .ensemble import Ensemble, ensemble
+from .ensemble import Ensemble  # before `ensemble`, the function, takes the module's name
+
+from .building import ensemble  # isort: skip
 from .evaluation.cost import Cost, cost
 from .evaluation.loss import loss
 from .evaluation.predict import Prediction, RegressionPrediction, predict

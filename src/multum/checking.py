@@ -14,7 +14,8 @@ from rich.table import Table
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
-from .ensemble import Ensemble, ensemble, two_rows
+from .building import ensemble
+from .ensemble import Ensemble, two_rows
 from .errors import CheckError
 from .executors import EXECUTORS
 from .rewrite.trace import arguments
@@ -39,14 +40,14 @@ def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
     - the shape law: outputs are [members, batch, ...]
     - executors agree, outputs and gradients
     - member(i) is row i
-    - members are independent: changing what member i owns leaves every other output bitwise the same, and the gradient of
-      member i's loss with respect to what others own is exactly 0
+    - members are independent: changing what member i owns leaves every other output bitwise the same, and the gradient
+      of member i's loss with respect to what others own is exactly 0
     - with one member the ensemble is the base network
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
-    >>> found = check(multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 4)), torch.rand(2, 4), verbose=False)
-    >>> all(f.holds for f in found)
+    >>> ens = multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 4))
+    >>> all(finding.holds for finding in check(ens, torch.rand(2, 4), verbose=False))
     True
     """
     # Weights at their initial scale can hide a member behind another's rounding; float64 leaves no such doubt.

@@ -162,7 +162,8 @@ def _method(fields: dict, path: Any) -> Any:
     known = {f.name for f in dataclasses.fields(METHODS[name])}
     if set(fields) - known:
         raise FileError(f"{path} has fields of {name}, however: {', '.join(sorted(set(fields) - known))} are unknown")
-    return METHODS[name](**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
+    kind: Any = METHODS[name]
+    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
 
 
 def _base(described: dict, network: Any, path: Any) -> nn.Module:

@@ -104,20 +104,21 @@ def trace_members(network: nn.Module, own: Collection[str], x: Any) -> Usage:
     >>> [(w.path, w.macs, w.per_member) for w in usage.work], usage.inputs
     ([('0', 24, False), ('1', 16, True)], set())
     """
-    for device in ("meta", None):
-        tracer = _MemberTracer()
-        try:
-            noted = tree_map_only(Tensor, lambda t: t if device is None else t.to(device), x)
-            noted = tree_map_only(Tensor, lambda t: Traced(t, _Note(False, True), tracer), noted)
-            run_traced(
-                network,
-                noted,
-                tracer,
-                lambda name, t: _Note(name in own, False) if t.is_floating_point() else None,
-                device=device,
-            )
-            return tracer.usage
-        except (RuntimeError, NotImplementedError, ValueError, TypeError):
-            if device is None:
-                raise
-    raise AssertionError("unreachable")
+    try:
+        return _run(network, own, x, "meta")
+    except (RuntimeError, NotImplementedError, ValueError, TypeError):
+        # Reading values in Python is impossible on meta; there the run on the real device decides.
+        return _run(network, own, x, None)
+
+
+def _run(network: nn.Module, own: Collection[str], x: Any, device: str | None) -> Usage:
+    tracer = _MemberTracer()
+
+    def noted(t: Tensor) -> Tensor:
+        return Traced(t if device is None else t.to(device), _Note(False, True), tracer)
+
+    def note(name: str, t: Tensor) -> _Note | None:
+        return _Note(name in own, False) if t.is_floating_point() else None
+
+    run_traced(network, tree_map_only(Tensor, noted, x), tracer, note, device=device)
+    return tracer.usage

@@ -161,7 +161,7 @@ class AlphaDropout(_MemberDropout, nn.AlphaDropout):
 
 
 class FeatureAlphaDropout(AlphaDropout, nn.FeatureAlphaDropout):  # type: ignore[misc]
-    plain, channelwise = nn.FeatureAlphaDropout, True
+    plain, channelwise = nn.FeatureAlphaDropout, True  # type: ignore[assignment]
 
 
 DROPOUTS: dict[type[nn.Module], type[nn.Module]] = {

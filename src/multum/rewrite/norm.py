@@ -112,14 +112,20 @@ class _MemberNorm(nn.modules.batchnorm._BatchNorm):
                 f"batch norm needs more than one value per channel to train, however: its input is {tuple(x.shape)}"
             )
         y, mean, var, _ = batch_norm(x, self.weight, self.bias, self.running_mean, self.eps)
-        if self.training and self.track_running_stats and self.running_mean is not None:
-            with torch.no_grad():
-                self.num_batches_tracked.add_(1)
-                # momentum=None means the mean of all batches so far.
-                step = self.momentum if self.momentum is not None else 1.0 / self.num_batches_tracked.to(mean.dtype)
-                self.running_mean.mul_(1 - step).add_(mean.to(self.running_mean.dtype) * step)
-                self.running_var.mul_(1 - step).add_(var.to(self.running_var.dtype) * step)
+        if self.training and self.track_running_stats:
+            self.track(mean, var)
         return y
+
+    @torch.no_grad()
+    def track(self, mean: Tensor, var: Tensor) -> None:
+        """Move the running statistics towards the batch's."""
+        seen: Any = self.num_batches_tracked
+        seen.add_(1)
+        # momentum=None means the mean of all batches so far.
+        step = self.momentum if self.momentum is not None else 1.0 / seen.to(mean.dtype)
+        for running, batch in ((self.running_mean, mean), (self.running_var, var)):
+            if running is not None:
+                running.mul_(1 - step).add_(batch.to(running.dtype) * step)
 
 
 class BatchNorm1d(_MemberNorm, nn.BatchNorm1d):

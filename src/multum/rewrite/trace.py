@@ -54,7 +54,7 @@ class Traced(Tensor):
         return f"Traced({tuple(self.shape)}, note={self.note})"
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
         kwargs = kwargs or {}
         traced = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
         tracer = traced[0].tracer

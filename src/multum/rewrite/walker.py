@@ -161,16 +161,17 @@ def attributes_for(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
 def width_attributes(module: nn.Module, widths: Mapping[int, set[int]]) -> dict[str, Any]:
     """Attributes of a user's module (an attention block, say) that repeat a width which has changed.
 
-    Shape: `widths` maps the old size of every dimension below this module to its new sizes. An attribute is changed only
-    where its name says that it is a width, and where the new size is beyond doubt.
+    Shape: `widths` maps the old size of every dimension below this module to its new sizes. An attribute is changed
+    only where its name says that it is a width, and where the new size is beyond doubt.
     """
     found: dict[str, Any] = {}
-    heads = getattr(module, "num_heads", getattr(module, "heads", None))
+    heads = getattr(module, "num_heads", getattr(module, "heads", 0))
+    heads = heads if isinstance(heads, int) else 0
     for name in _WIDTH_NAMES:
         value = module.__dict__.get(name)
         if not isinstance(value, int) or isinstance(value, bool):
             continue
-        per_head = name in _HEAD_NAMES and isinstance(heads, int) and heads > 0
+        per_head = name in _HEAD_NAMES and heads > 0
         new = widths.get(value * heads if per_head else value, set())
         if len(new) == 1:
             found[name] = next(iter(new)) // (heads if per_head else 1)

@@ -1,0 +1,161 @@
+"""`multum.ensemble`: from a network and a method to an ensemble, with clear errors for what cannot be one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from .ensemble import Ensemble, moving_buffers
+from .errors import ConfigError, ExampleError, NetworkError, did_you_mean
+from .rewrite.thin import output_of
+from .rewrite.trace import tensors_of
+from .rewrite.walker import Edit, install
+
+__all__ = ["Birth", "assemble", "ensemble", "member_seeds"]
+
+TASKS = ("classification", "regression")
+
+
+class Birth(Protocol):
+    """What a method decides about one network before its members exist."""
+
+    @property
+    def edits(self) -> Sequence[Edit]:
+        """How the one-member network differs from the base network."""
+
+    def member(self, seed: int) -> nn.Module:
+        """A new plain network of one member."""
+
+    def owns(self, name: str, tensor: Tensor) -> bool:
+        """Whether each member has its own copy of this parameter or buffer."""
+
+
+def ensemble(
+    network: nn.Module | Callable[[], nn.Module],
+    method: Any,
+    *,
+    example: Any,
+    task: str = "classification",
+    seed: int | None = None,
+) -> Ensemble:
+    """Turn a network into an ensemble.
+
+    Args:
+        network: the base network, left untouched; or a function that builds it, called once per member.
+        method: what kind of ensemble, such as `Packed(members=4, alpha=2)`.
+        example: one example batch; a tuple or dict for a network with several inputs.
+        task: "classification", or "regression" with two outputs (mean, raw variance).
+        seed: of the members' initialisation and dropout; None takes it from torch's own generator.
+
+    >>> import multum
+    >>> net = multum.models.build("mlp", in_features=4, classes=3)
+    >>> ens = multum.ensemble(net, multum.Deep(members=5), example=torch.zeros(2, 4))
+    >>> ens(torch.zeros(2, 4)).shape
+    torch.Size([5, 2, 3])
+    """
+    if task not in TASKS:
+        raise ConfigError(
+            f"task is one of {', '.join(map(repr, TASKS))}, however: {task!r}. {did_you_mean(task, TASKS)}"
+        )
+    if not callable(getattr(method, "birth", None)):
+        raise ConfigError(f"method is a method's config such as multum.Deep(members=4), however: {method!r}")
+    seeds = member_seeds(seed, method.members)
+    base, builder = (network, None) if isinstance(network, nn.Module) else (_built(network), network)
+    _check_network(base)
+    example = _checked_example(base, example, task)
+    birth: Birth = method.birth(base, example, builder)
+    return assemble(birth, method, example, task, seeds)
+
+
+def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence[int]) -> Ensemble:
+    """Give birth to the members one by one and stack what they own."""
+    network = birth.member(seeds[0])
+    first = tensors_of(network)
+    moving = set(moving_buffers(network, example))
+    buffers = {name for name, t in first.items() if not isinstance(t, nn.Parameter)}
+    own = [name for name, t in first.items() if birth.owns(name, t)]
+    stacked = {
+        name: torch.empty((method.members, *first[name].shape), dtype=first[name].dtype, device=first[name].device)
+        for name in own
+    }
+    constant = {name for name in own if name in buffers - moving}
+    for i in range(method.members):
+        born = first if i == 0 or _on_meta(first) else tensors_of(birth.member(seeds[i]))
+        for name in own:
+            stacked[name][i].copy_(born[name].detach())
+            if i and name in constant and not _on_meta(first) and not torch.equal(born[name], first[name]):
+                constant.discard(name)
+    # A buffer that training never moves and that is the same in all members (a table of positions) needs no axis.
+    own = [name for name in own if name not in constant]
+    install(network, {name: stacked[name] for name in own})
+    return Ensemble(network, own, method.members, method, example=example, task=task, seeds=seeds, edits=birth.edits)
+
+
+def member_seeds(seed: int | None, members: int) -> list[int]:
+    """One seed per member and one for what they share, all different streams of one seed."""
+    if seed is None:
+        seed = int(torch.randint(2**62, ()).item())
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(2**62, (members + 1,), generator=generator).tolist()
+
+
+def _on_meta(tensors: dict[str, Tensor]) -> bool:
+    return any(t.is_meta for t in tensors.values())
+
+
+def _built(builder: Any) -> nn.Module:
+    if not callable(builder):
+        raise NetworkError(f"network is an nn.Module or a function that builds one, however: {type(builder).__name__}")
+    built = builder()
+    if not isinstance(built, nn.Module):
+        raise NetworkError(f"the network's builder returns an nn.Module, however: it returned {type(built).__name__}")
+    return built
+
+
+def _check_network(network: nn.Module) -> None:
+    if isinstance(network, Ensemble):
+        raise NetworkError("network is one plain network, however: it is an Ensemble already; use its member(i)")
+    lazy = [name for name, p in (*network.named_parameters(), *network.named_buffers()) if is_lazy(p)]
+    if lazy:
+        raise NetworkError(
+            f"every parameter has a shape, however: {', '.join(lazy)} are lazy; run the network once first"
+        )
+
+
+def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
+    tensors = [t for t in tree_flatten(example)[0] if isinstance(t, Tensor)]
+    if not tensors:
+        raise ExampleError(f"example is a batch of tensors, however: {type(example).__name__} without a tensor")
+    for t in tensors:
+        if t.ndim == 0 or t.shape[0] == 0:
+            raise ExampleError(f"example is a batch [batch, ...] of at least one row, however: shape {tuple(t.shape)}")
+        if t.is_floating_point() and not t.is_meta and not bool(torch.isfinite(t).all()):
+            raise ExampleError("example holds finite numbers, however: it has NaN or infinity; give a real batch")
+    if _on_meta(tensors_of(network)):
+        example = tree_map_only(Tensor, lambda t: t.to("meta"), example)
+    try:
+        out = output_of(network, example)
+    except ExampleError as error:
+        raise NetworkError(f"{error}; wrap it so that forward returns the outputs alone") from None
+    except Exception as error:
+        shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise ExampleError(
+            f"the network runs on the example, however: with shape {shapes} it raises {type(error).__name__}: {reason}"
+        ) from error
+    if out.ndim < 2 or out.shape[0] != tensors[0].shape[0]:
+        raise NetworkError(
+            f"a member's network gives [batch, outputs], however: {tuple(out.shape)} "
+            f"for a batch of {tensors[0].shape[0]}"
+        )
+    if task == "regression" and out.shape[-1] != 2:
+        raise NetworkError(
+            "a regression network has two outputs, mean and raw variance (softplus makes it positive), "
+            f"however: {out.shape[-1]}; give its last layer two outputs"
+        )
+    return example
