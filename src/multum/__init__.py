@@ -8,7 +8,7 @@ from .building import ensemble  # isort: skip
 from .evaluation.cost import Cost, cost
 from .evaluation.loss import loss
 from .evaluation.predict import Prediction, RegressionPrediction, predict
-from .methods import Deep, Packed, Single
+from .methods import Deep, FastGeometric, Packed, Single, Snapshot, Swag
 from .rewrite.thin import thin
 from .saving import load, save
 from .version import __version__
@@ -17,10 +17,13 @@ __all__ = [
     "Cost",
     "Deep",
     "Ensemble",
+    "FastGeometric",
     "Packed",
     "Prediction",
     "RegressionPrediction",
     "Single",
+    "Snapshot",
+    "Swag",
     "__version__",
     "check",
     "cost",

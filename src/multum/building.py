@@ -10,19 +10,22 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .ensemble import Ensemble, moving_buffers
+from .ensemble import Ensemble, fold_rows, moving_buffers, two_rows
 from .errors import ConfigError, ExampleError, NetworkError, did_you_mean
 from .rewrite.thin import output_of
 from .rewrite.trace import tensors_of
-from .rewrite.walker import Edit, install
+from .rewrite.walker import Edit, install, seeded
 
-__all__ = ["Birth", "assemble", "ensemble", "member_seeds"]
+__all__ = ["Birth", "assemble", "built_by", "ensemble", "member_seeds"]
 
 TASKS = ("classification", "regression")
 
 
 class Birth(Protocol):
     """What a method decides about one network before its members exist."""
+
+    born: int | None  # members at the start, None for all of them
+    folded: bool  # whether the network takes all members at once
 
     @property
     def edits(self) -> Sequence[Edit]:
@@ -65,7 +68,9 @@ def ensemble(
     if not callable(getattr(method, "birth", None)):
         raise ConfigError(f"method is a method's config such as multum.Deep(members=4), however: {method!r}")
     seeds = member_seeds(seed, method.members)
-    base, builder = (network, None) if isinstance(network, nn.Module) else (_built(network), network)
+    builder = None if isinstance(network, nn.Module) else network
+    with seeded(seeds[-1]):
+        base = network if isinstance(network, nn.Module) else built_by(network)
     _check_network(base)
     example = _checked_example(base, example, task)
     birth: Birth = method.birth(base, example, builder)
@@ -76,16 +81,19 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
     """Give birth to the members one by one and stack what they own."""
     network = birth.member(seeds[0])
     first = tensors_of(network)
-    moving = set(moving_buffers(network, example))
+    members = method.members if birth.born is None else birth.born
+    fed = fold_rows(two_rows(example), members) if birth.folded else two_rows(example)
+    moving = set(moving_buffers(network, fed))
     buffers = {name for name, t in first.items() if not isinstance(t, nn.Parameter)}
     own = [name for name, t in first.items() if birth.owns(name, t)]
     stacked = {
-        name: torch.empty((method.members, *first[name].shape), dtype=first[name].dtype, device=first[name].device)
+        name: torch.empty((members, *first[name].shape), dtype=first[name].dtype, device=first[name].device)
         for name in own
     }
     constant = {name for name in own if name in buffers - moving}
-    for i in range(method.members):
+    for i in range(members):
         born = first if i == 0 or _on_meta(first) else tensors_of(birth.member(seeds[i]))
+        _check_alike(first, born, i)
         for name in own:
             stacked[name][i].copy_(born[name].detach())
             if i and name in constant and not _on_meta(first) and not torch.equal(born[name], first[name]):
@@ -93,7 +101,17 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
     # A buffer that training never moves and that is the same in all members (a table of positions) needs no axis.
     own = [name for name in own if name not in constant]
     install(network, {name: stacked[name] for name in own})
-    return Ensemble(network, own, method.members, method, example=example, task=task, seeds=seeds, edits=birth.edits)
+    return Ensemble(
+        network,
+        own,
+        members,
+        method,
+        example=example,
+        task=task,
+        seeds=seeds,
+        edits=birth.edits,
+        folded=birth.folded,
+    )
 
 
 def member_seeds(seed: int | None, members: int) -> list[int]:
@@ -108,13 +126,24 @@ def _on_meta(tensors: dict[str, Tensor]) -> bool:
     return any(t.is_meta for t in tensors.values())
 
 
-def _built(builder: Any) -> nn.Module:
+def built_by(builder: Any) -> nn.Module:
+    """What a builder builds, or a clear error."""
     if not callable(builder):
         raise NetworkError(f"network is an nn.Module or a function that builds one, however: {type(builder).__name__}")
     built = builder()
     if not isinstance(built, nn.Module):
         raise NetworkError(f"the network's builder returns an nn.Module, however: it returned {type(built).__name__}")
     return built
+
+
+def _check_alike(first: dict[str, Tensor], born: dict[str, Tensor], i: int) -> None:
+    for name in {**first, **born}:
+        shapes = [tuple(tensors[name].shape) if name in tensors else "no such tensor" for tensors in (first, born)]
+        if shapes[0] != shapes[1]:
+            raise NetworkError(
+                f"the network's builder builds the same network every time, however: {name} is {shapes[0]} in member 0 "
+                f"and {shapes[1]} in member {i}; take what varies out of the builder"
+            )
 
 
 def _check_network(network: nn.Module) -> None:
@@ -151,7 +180,11 @@ def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
     if out.ndim < 2 or out.shape[0] != tensors[0].shape[0]:
         raise NetworkError(
             f"a member's network gives [batch, outputs], however: {tuple(out.shape)} "
-            f"for a batch of {tensors[0].shape[0]}"
+            f"for a batch of {tensors[0].shape[0]}; wrap it so that every row keeps its own outputs"
+        )
+    if not out.is_floating_point():
+        raise NetworkError(
+            f"a member's network gives floating point outputs, however: {out.dtype}; return logits, not labels"
         )
     if task == "regression" and out.shape[-1] != 2:
         raise NetworkError(

@@ -8,24 +8,26 @@ executor  runs the members: `loop` one after another, `vmap` at once; the same n
 from __future__ import annotations
 
 import logging
+import operator
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .errors import ConfigError, ExampleError, ExecutorError, did_you_mean
+from .errors import ConfigError, ExampleError, ExecutorError, NetworkError, did_you_mean
 from .executors import EXECUTORS, default
 from .executors.call import call
 from .rewrite.dependence import Usage, trace_members
 from .rewrite.dropout import DROPOUTS, Randomness
 from .rewrite.norm import NORMS
 from .rewrite.trace import arguments, skeleton, tensors_of
-from .rewrite.walker import Edit
+from .rewrite.walker import Edit, fold, install
 
-__all__ = ["Ensemble", "moving_buffers", "two_rows"]
+__all__ = ["Ensemble", "fold_rows", "moving_buffers", "two_rows"]
 
 log = logging.getLogger("multum")
 
@@ -41,6 +43,8 @@ class Ensemble(nn.Module):
     """
 
     network: nn.Module  # computes one member; holds the stacked tensors
+    folded: bool  # the network takes and gives all members at once, folded into the batch
+    state: dict[str, Tensor]  # saved with the ensemble, never trained: what a method remembers
     members: int  # members born so far
     method: Any  # the config
     task: str  # "classification" or "regression"
@@ -52,8 +56,10 @@ class Ensemble(nn.Module):
     has_trunk: bool  # whether some weighted layer is computed once for all members
     vmap_refused: str | None  # why vmap cannot run this network
     chosen: str | None  # the executor that was set, None for the default
+    pooled: tuple[str, ...]  # norms whose shared statistics see every member; `loop` cannot pool them
     _stacked: tuple[str, ...]
     _moving: tuple[str, ...]
+    _told: bool  # whether the user knows that `loop` cannot pool
 
     def __init__(
         self,
@@ -66,6 +72,8 @@ class Ensemble(nn.Module):
         task: str = "classification",
         seeds: Sequence[int],
         edits: Sequence[Edit] = (),
+        folded: bool = False,
+        state: Mapping[str, Tensor] | None = None,
     ):
         super().__init__()
         # The ensemble *is* the network with a member axis: both look at the same dictionaries, so that names, hooks,
@@ -75,28 +83,36 @@ class Ensemble(nn.Module):
             _parameters=network._parameters,
             _buffers=network._buffers,
             _modules=network._modules,
+            _non_persistent_buffers_set=network._non_persistent_buffers_set,
             training=network.training,
             members=members,
             method=method,
             task=task,
             edits=tuple(edits),
+            folded=folded,
+            state=dict(state or {}),
             randomness=Randomness(list(seeds)),
             example=tree_map_only(Tensor, lambda t: torch.empty_like(t[:2], device="meta"), example),
             vmap_refused=None,
             chosen=None,
+            _told=False,
         )
         present = tensors_of(network)
         self.__dict__["own"] = tuple(name for name in present if name in set(own))
         one = self.single()
-        usage = _usage(one, own, example)
+        fed = fold_rows(two_rows(example), members) if folded else two_rows(example)
+        usage = _usage(one, own, fed if folded else tree_map_only(Tensor, lambda t: t[:1], example))
         _install_natives(network, self.randomness, members, usage)
         numbers = [n for n, b in network.named_buffers() if n.rpartition(".")[2] == "member" and n not in present]
         self.__dict__.update(
             numbers=frozenset(numbers),
             _stacked=(*self.own, *numbers),
-            _moving=tuple(n for n in moving_buffers(one, example) if n not in set(own)),
+            _moving=tuple(n for n in moving_buffers(one, fed) if n not in set(own)),
             has_trunk=usage is not None and usage.has_trunk,
+            pooled=_pooled_norms(network, set(own), usage) if members > 1 else (),
         )
+        if any(getattr(m, "always", False) for m in network.modules()):
+            self.__dict__["has_trunk"] = True
         self.__dict__["vmap_refused"] = self._probe(example)
         if self.vmap_refused and members > 1:
             log.warning("multum runs this ensemble member after member (executor 'loop'): %s", self.vmap_refused)
@@ -106,17 +122,30 @@ class Ensemble(nn.Module):
     def forward(self, x: Any, per_member: bool = False, member: int | None = None) -> Tensor:
         """All members' outputs [members, batch, ...], or one member's [batch, ...]."""
         if per_member:
-            self._check_per_member(x)
-        stacked = self._named(self._stacked)
+            self._check_per_member(x, member)
+        if self.folded:
+            return self._folded(x, per_member, member)
+        stacked = self.tensors(self._stacked)
         if member is not None:
             i = self._index(member)
             return call(self.network, {name: t[i] for name, t in stacked.items()}, x)
         if not stacked and not per_member:
             out = call(self.network, {}, x)
             return out.unsqueeze(0).expand(self.members, *out.shape)
-        moving = self._named(self._moving)
-        run = EXECUTORS[self.executor]
+        moving = self.tensors(self._moving)
+        executor = self.executor
+        if executor == "loop" and self.training and self.pooled:
+            self._warn_of_pooling()
+        run = EXECUTORS[executor]
         return run(self.network, stacked, moving, x, self.members, per_member, self.randomness)
+
+    def _folded(self, x: Any, per_member: bool, member: int | None) -> Tensor:
+        """One pass for all members. Shape: rows are member-major, [members * batch, ...]."""
+        if not per_member:
+            x = tree_map_only(Tensor, lambda t: t.expand(self.members, *t.shape), x)
+        out = call(self.network, {}, tree_map_only(Tensor, lambda t: t.flatten(0, 1), x))
+        out = out.unflatten(0, (self.members, -1))
+        return out if member is None else out[self._index(member)]
 
     @property
     def executor(self) -> str:
@@ -142,6 +171,8 @@ class Ensemble(nn.Module):
         # nn.Module would look for children of the network under these names.
         if name == "executor":
             type(self).executor.fset(self, value)  # type: ignore[attr-defined]
+        elif name == "training":
+            self.__dict__["training"] = self.network.training = value
         elif name in self.__dict__ and not isinstance(value, (nn.Module, nn.Parameter)):
             self.__dict__[name] = value
         else:
@@ -149,26 +180,39 @@ class Ensemble(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        first = next((t for t in tensors_of(self.network).values()), None)
+        first = next(chain(self.parameters(), self.buffers()), None)
         return first.device if first is not None else torch.device("cpu")
-
-    def train(self, mode: bool = True) -> Ensemble:
-        super().train(mode)
-        self.network.training = mode
-        return self
 
     def member(self, index: int) -> nn.Module:
         """Member `index` as a plain network: no multum layer in it, no tensor shared with the ensemble."""
         i = self._index(index)
-        own = {id(t) for t in self._named(self._stacked).values()}
+        if self.folded:
+            return self.method.unfold(skeleton(self.network, lambda t: t.detach().clone()), i)
+        own = {id(t) for t in self.tensors(self._stacked).values()}
         one = skeleton(self.network, lambda t: (t[i] if id(t) in own else t).detach().clone())
-        for module in one.modules():
-            _remove_native(module)
-        return one
+        return fold(one)
+
+    def regrow(self, stacked: Mapping[str, Tensor]) -> None:
+        """Take new members: every own tensor is replaced by [new members, ...]; what is shared stays the same object.
+
+        Args:
+            stacked: all own tensors by name, with the same leading size.
+        """
+        sizes = {t.shape[0] for t in stacked.values()}
+        if set(stacked) != set(self.own) or len(sizes) != 1:
+            raise ConfigError(
+                f"regrow takes every own tensor with one number of members, however: {len(stacked)} of "
+                f"{len(self.own)} tensors with sizes {sorted(sizes)}"
+            )
+        install(self.network, stacked)
+        self.__dict__["members"] = sizes.pop()
+        for name in self.numbers:
+            path, _, _ = name.rpartition(".")
+            self.network.get_submodule(path).member = torch.arange(self.members, device=self.device)
 
     def single(self) -> nn.Module:
         """The one-member network with the first member's tensors, as views: for looking, not for training."""
-        own = {id(t) for t in self._named(self.own).values()}
+        own = {id(t) for t in self.tensors(self.own).values()}
         return skeleton(self.network, lambda t: (t[0] if id(t) in own else t).detach())
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -183,7 +227,7 @@ class Ensemble(nn.Module):
             f"{self.method}, members={self.members}, own={len(self.own)}, shared={len(self.shared)}, task={self.task}"
         )
 
-    def _named(self, names: Sequence[str]) -> dict[str, Tensor]:
+    def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
         found = {}
         for name in names:
             path, _, attribute = name.rpartition(".")
@@ -194,17 +238,38 @@ class Ensemble(nn.Module):
         return found  # type: ignore[return-value]
 
     def _index(self, index: int) -> int:
-        if not -self.members <= index < self.members:
-            raise ConfigError(f"member is a number from 0 to {self.members - 1}, however: member={index}")
-        return index % self.members
+        try:
+            i = operator.index(index)
+        except TypeError:
+            i = self.members
+        if not -self.members <= i < self.members:
+            raise ConfigError(f"member is a whole number from 0 to {self.members - 1}, however: member={index!r}")
+        return i % self.members
 
-    def _check_per_member(self, x: Any) -> None:
+    def _check_per_member(self, x: Any, member: int | None) -> None:
+        if member is not None:
+            raise ConfigError(
+                f"per_member=True runs all members and member=i one of them, however: both were given, "
+                f"member={member!r}; for one member give its own input, without per_member"
+            )
         for t in tree_flatten(x)[0]:
             if isinstance(t, Tensor) and (t.ndim < 2 or t.shape[0] != self.members):
                 raise ExampleError(
                     f"with per_member=True the input is [members, batch, ...] with members={self.members}, "
                     f"however: x.shape={tuple(t.shape)}"
                 )
+
+    def _warn_of_pooling(self) -> None:
+        if self._told or torch.compiler.is_compiling():
+            return
+        names = ", ".join(self.pooled[:3]) + (f" and {len(self.pooled) - 3} more" if len(self.pooled) > 3 else "")
+        self.__dict__["_told"] = True
+        log.warning(
+            "executor 'loop' trains norms whose statistics the members share (%s): it normalises each member by its "
+            "own batch and averages the running statistics, where 'vmap' pools all members%s",
+            names,
+            f"; vmap cannot run this network: {self.vmap_refused}" if self.vmap_refused else "",
+        )
 
     def _probe(self, example: Any) -> str | None:
         """Why vmap cannot run this network, or None; tried on a copy, since a failed run has already moved buffers."""
@@ -214,12 +279,16 @@ class Ensemble(nn.Module):
         x = two_rows(example)
         tensors = tensors_of(trial)
         stacked = {name: tensors[name] for name in self._stacked}
+        moving = {name: tensors[name] for name in self._moving}
         for training in (True, False):
             trial.train(training)
             try:
                 with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():
                     warnings.filterwarnings("error", message="There is a performance drop")
-                    EXECUTORS["vmap"](trial, stacked, {}, x, self.members, False, Randomness(self.randomness.seeds))
+                    randomness = Randomness(self.randomness.seeds)
+                    EXECUTORS["vmap"](trial, stacked, moving, x, self.members, False, randomness)
+            except NetworkError:
+                raise
             except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer
                 return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
         return None
@@ -230,8 +299,17 @@ def two_rows(example: Any) -> Any:
     return tree_map_only(Tensor, lambda t: t[:2] if t.shape[0] > 1 else torch.cat([t, t]), example)
 
 
+def fold_rows(x: Any, members: int) -> Any:
+    """The same rows for every member, folded into the batch: [batch, ...] -> [members * batch, ...]."""
+    return tree_map_only(Tensor, lambda t: t.repeat(members, *(1 for _ in t.shape[1:])), x)
+
+
 def moving_buffers(network: nn.Module, example: Any) -> list[str]:
-    """The buffers that a forward pass in training changes: running statistics, power iterations, counters."""
+    """The buffers that a forward pass in training changes: running statistics, power iterations, counters.
+
+    Args:
+        example: at least two rows, as batch norm cannot train on one.
+    """
     names = [n for n, _ in network.named_buffers()]
     norms = {
         f"{path}.{n}" if path else n
@@ -243,11 +321,11 @@ def moving_buffers(network: nn.Module, example: Any) -> list[str]:
         return [n for n in names if n in norms]
     trial = skeleton(network, lambda t: t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()).train()
     before = {n: b.clone() for n, b in trial.named_buffers()}
-    args, kwargs = arguments(two_rows(example))
+    args, kwargs = arguments(example)
     with torch.no_grad(), torch.random.fork_rng():
         trial(*args, **kwargs)
     after = dict(trial.named_buffers())
-    return [n for n in names if n in norms or not torch.equal(before[n], after[n])]
+    return [n for n in names if n in norms or n not in after or not torch.equal(before[n], after[n])]
 
 
 # -- one-member layers -------------------------------------------------------------------------------------------------
@@ -255,30 +333,34 @@ def moving_buffers(network: nn.Module, example: Any) -> list[str]:
 
 def _install_natives(network: nn.Module, randomness: Randomness, members: int, usage: Usage | None) -> None:
     """multum's own norm and dropout take the place of the native ones; every other layer stays as it is."""
+    device = next((t.device for t in tensors_of(network).values()), None)
     for path, module in network.named_modules():
         if type(module) in NORMS:
             module.__class__ = NORMS[type(module)]
         elif type(module) in DROPOUTS:
             module.__class__ = DROPOUTS[type(module)]
             module.__dict__["randomness"] = randomness
-            depends = usage is None or path in usage.inputs
-            device = next((t.device for t in tensors_of(network).values()), None)
+            depends = usage is None or path in usage.inputs or module.always
             number = torch.arange(members, device=device) if depends else None
             module.register_buffer("member", number, persistent=False)
 
 
-def _remove_native(module: nn.Module) -> None:
-    plain = getattr(type(module), "plain", None)
-    if plain is not None:
-        module.__class__ = plain
-        if plain in DROPOUTS:
-            del module._buffers["member"], module.__dict__["randomness"]
-            module._non_persistent_buffers_set.discard("member")
+def _pooled_norms(network: nn.Module, own: set[str], usage: Usage | None) -> tuple[str, ...]:
+    """The batch norms that all members share although their inputs differ."""
+    found = []
+    for path, module in network.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (usage is None or path in usage.inputs):
+            prefix = f"{path}." if path else ""
+            statistics = {prefix + name for name, _ in module.named_buffers(recurse=False)}
+            weights = {prefix + name for name, _ in module.named_parameters(recurse=False)}
+            if (statistics or weights) and not own & (statistics or weights):
+                found.append(path)
+    return tuple(found)
 
 
 def _usage(network: nn.Module, own: Sequence[str], example: Any) -> Usage | None:
     try:
-        return trace_members(network, set(own), tree_map_only(Tensor, lambda t: t[:1], example))
-    except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:
+        return trace_members(network, set(own), example)
+    except Exception as error:  # whatever a user's network raises on noted tensors, it can still run
         log.info("multum could not follow what depends on the member (%s); every dropout mask is per member", error)
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import tempfile
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,18 +20,24 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from . import models
-from .ensemble import Ensemble
-from .errors import FileError, MultumError, did_you_mean
+from .building import built_by
+from .ensemble import Ensemble, fold_rows
+from .errors import ConfigError, FileError, MultumError, did_you_mean
 from .methods import METHODS
 from .rewrite.thin import output_of
-from .rewrite.trace import tensors_of
-from .rewrite.walker import Edit, apply
+from .rewrite.trace import skeleton, tensors_of
+from .rewrite.walker import Edit, apply, install, seeded
 from .version import __version__
 
 __all__ = ["FORMAT", "load", "save"]
 
 FORMAT = 1
+HEADER = {
+    *("edits", "example", "folded", "format", "frozen", "members", "method"),
+    *("network", "other_mode", "own", "seeds", "task", "training", "versions"),
+}
 RANDOM = "multum.random."  # prefix of the generators' states
+STATE = "multum.state."  # prefix of what a method remembers
 
 
 def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
@@ -40,23 +46,22 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
     >>> ens = multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 4))
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
     ...     multum.save(ens, Path(folder) / "model.safetensors")
     ...     torch.equal(multum.load(Path(folder) / "model.safetensors")(torch.ones(2, 4)), ens(torch.ones(2, 4)))
     True
     """
     path = Path(path)
-    tensors = {
-        name: t.detach().cpu().clone(memory_format=torch.contiguous_format)
-        for name, t in tensors_of(ensemble.network).items()
-        if name not in ensemble.numbers
-    }
+    tensors = {name: _writable(t) for name, t in tensors_of(ensemble.network).items() if name not in ensemble.numbers}
+    tensors |= {STATE + name: _writable(t) for name, t in ensemble.state.items()}
     tensors |= {RANDOM + device: state for device, state in ensemble.randomness.state().items()}
     header = {
         "format": FORMAT,
         "versions": {"multum": __version__, "torch": torch.__version__},
         "method": {"name": type(ensemble.method).__name__.lower(), **dataclasses.asdict(ensemble.method)},
         "members": ensemble.members,
+        "folded": ensemble.folded,
         "task": ensemble.task,
         "own": list(ensemble.own),
         "frozen": [n for n, p in ensemble.named_parameters() if not p.requires_grad],
@@ -65,18 +70,22 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
         "example": _spec(ensemble.example),
         "seeds": ensemble.randomness.seeds,
         "training": ensemble.training,
+        "other_mode": [n for n, m in ensemble.named_modules() if m.training != ensemble.training],
     }
-    if not path.parent.is_dir():
-        raise FileError(f"the folder of {path} exists, however: {path.parent} does not; make it first")
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    os.close(handle)
+    if not path.parent.is_dir() or path.is_dir():
+        folder = f"{path} is a folder" if path.is_dir() else f"{path.parent} does not exist; make it first"
+        raise FileError(f"an ensemble is saved as a file in a folder that exists, however: {folder}")
+    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.part"
+    temporary.touch()
+    mode = temporary.stat().st_mode  # safetensors would leave a file that only its owner can read
     try:
         save_file(tensors, temporary, metadata={"multum": json.dumps(header)})
         with open(temporary, "rb+") as written:
             os.fsync(written.fileno())
+        temporary.chmod(mode)
         os.replace(temporary, path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def load(
@@ -85,23 +94,29 @@ def load(
     network: nn.Module | Callable[[], nn.Module] | None = None,
     device: str | torch.device = "cpu",
 ) -> Ensemble:
-    """Read an ensemble back: same outputs to the last bit.
+    """Read an ensemble back: same outputs to the last bit, under the same executor (a choice that is not saved).
 
     Args:
         network: the base network, or a function that builds it, where multum does not know the class.
         device: where the tensors go.
     """
     header, tensors = _read(Path(path), device)
-    method = _method(header["method"], path)
     base = _base(header["network"], network, path)
-    edits = [Edit(e["path"], e["attributes"]) for e in header["edits"]]
-    random = {name.removeprefix(RANDOM): tensors.pop(name) for name in list(tensors) if name.startswith(RANDOM)}
-    _compare(tensors_of(base), tensors, path)
+    edits = [Edit(e["path"], e["attributes"], e["layer"]) for e in header["edits"]]
+    random, state = (
+        {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
+        for prefix in (RANDOM, STATE)
+    )
     try:
-        apply(base, edits, tensors)
+        method = _method(header["method"], path)
+        apply(base, edits, {})
+        _compare(tensors_of(base), tensors, header, path)
+        install(base, tensors)
         for name, p in base.named_parameters():
             p.requires_grad_(name not in set(header["frozen"]))
         base.train(header["training"])
+        for name in header["other_mode"]:
+            base.get_submodule(name).training = not header["training"]
         example = _example(header["example"], device)
         ens = Ensemble(
             base,
@@ -112,16 +127,23 @@ def load(
             task=header["task"],
             seeds=header["seeds"],
             edits=edits,
+            folded=header["folded"],
+            state=state,
         )
-        output_of(ens.single(), example)
+        output_of(ens.single(), fold_rows(example, ens.members) if ens.folded else example)
         ens.randomness.load_state(
             {d: state.cpu() for d, state in random.items() if d == "cpu" or torch.cuda.is_available()}
         )
+    except ConfigError as error:
+        raise FileError(f"{path} is what this version of multum writes, however: {error} Upgrade multum") from error
     except MultumError:
         raise
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise FileError(f"the tensors of {path} fit its network, however: {reason}") from error
+        raise FileError(
+            f"the tensors of {path} fit its network, however: {reason}; "
+            "give the network that was saved, as in multum.load(path, network=builder)"
+        ) from error
     return ens
 
 
@@ -134,23 +156,30 @@ def _read(path: Path, device: Any) -> tuple[dict, dict[str, Tensor]]:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise FileError(
-            f"{path} is a whole safetensors file, however: {error}; it may be truncated or of another kind"
+            f"{path} is a whole safetensors file, however: {error}; it may be truncated or of another kind: "
+            "copy or save it again"
         ) from error
     if "multum" not in metadata:
-        raise FileError(f"{path} was written by multum.save, however: it is a safetensors file without multum's header")
+        raise FileError(
+            f"{path} was written by multum.save, however: it is a safetensors file without multum's header; "
+            "bare weights go into a network with its load_state_dict(safetensors.torch.load_file(path))"
+        )
     try:
         header = json.loads(metadata["multum"])
-        version = header["format"]
-    except (json.JSONDecodeError, KeyError, TypeError) as error:
-        raise FileError(f"the header of {path} is multum's JSON, however: it cannot be read ({error})") from error
+        version = int(header["format"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FileError(
+            f"the header of {path} is multum's JSON, however: it cannot be read ({error!r}); save it again"
+        ) from error
     if version > FORMAT:
         wrote = header.get("versions", {}).get("multum", "a newer version")
         raise FileError(
             f"{path} has format {FORMAT} or older, however: format {version}, written by multum {wrote}; upgrade multum"
         )
-    missing = {"method", "members", "task", "own", "frozen", "edits", "network", "example", "seeds"} - set(header)
+    missing = HEADER - set(header)
     if missing:
-        raise FileError(f"the header of {path} is complete, however: it lacks {', '.join(sorted(missing))}")
+        lacks = ", ".join(sorted(missing))
+        raise FileError(f"the header of {path} is complete, however: it lacks {lacks}; save it again")
     return header, tensors
 
 
@@ -158,27 +187,39 @@ def _method(fields: dict, path: Any) -> Any:
     fields = dict(fields)
     name = fields.pop("name", "")
     if name not in METHODS:
-        raise FileError(f"{path} names a method of multum, however: {name!r}. {did_you_mean(name, METHODS)}")
+        raise FileError(
+            f"{path} names a method of this multum, however: {name!r}. {did_you_mean(str(name), METHODS)} "
+            "A newer version may know it: upgrade multum"
+        )
     known = {f.name for f in dataclasses.fields(METHODS[name])}
     if set(fields) - known:
-        raise FileError(f"{path} has fields of {name}, however: {', '.join(sorted(set(fields) - known))} are unknown")
+        unknown = ", ".join(sorted(set(fields) - known))
+        raise FileError(f"{path} has fields of {name}, however: {unknown} are unknown here; upgrade multum")
     kind: Any = METHODS[name]
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()})
 
 
 def _base(described: dict, network: Any, path: Any) -> nn.Module:
+    give = "give it, as in multum.load(path, network=builder)"
+    if isinstance(network, nn.Module):
+        return skeleton(network, lambda t: t.detach())
     if network is not None:
-        return network if isinstance(network, nn.Module) else network()
+        return built_by(network)
     recipe = described["recipe"]
     if recipe is None:
         raise FileError(
-            f"{path} holds a network that multum can build by name, however: its class is {described['class']}; "
-            "give it, as in multum.load(path, network=builder)"
+            f"{path} holds a network that multum can build by name, however: its class is {described['class']}; {give}"
         )
-    return models.build(recipe["name"], **recipe["keywords"])
+    try:
+        with seeded(0):
+            return models.build(recipe["name"], **recipe["keywords"])
+    except (MultumError, KeyError, TypeError) as error:
+        raise FileError(
+            f"{path} holds a network that this multum can build by name, however: {error} Otherwise {give}"
+        ) from error
 
 
-def _compare(base: dict[str, Tensor], tensors: dict[str, Tensor], path: Any) -> None:
+def _compare(base: dict[str, Tensor], tensors: dict[str, Tensor], header: dict, path: Any) -> None:
     foreign, missing = sorted(set(tensors) - set(base)), sorted(set(base) - set(tensors))
     if foreign or missing:
         raise FileError(
@@ -188,16 +229,40 @@ def _compare(base: dict[str, Tensor], tensors: dict[str, Tensor], path: Any) -> 
                 for what, names in (("foreign", foreign), ("missing", missing))
                 if names
             )
+            + "; give the network that was saved, as in multum.load(path, network=builder)"
         )
+    for name in header["own"]:
+        if name not in tensors or tensors[name].shape[:1] != (header["members"],):
+            shape = tuple(tensors[name].shape) if name in tensors else "no such tensor"
+            raise FileError(
+                f"every own tensor of {path} has a member axis of {header['members']}, however: {name} is {shape}; "
+                "save it again"
+            )
 
 
 def _recipe(ensemble: Ensemble) -> dict | None:
-    """The recipe of the base network, where building by it gives these very tensors' names."""
+    """The recipe of the base network, where building by it and editing gives this very network, layer by layer."""
     recipe = getattr(ensemble.network, "recipe", None)
     if recipe is None:
         return None
-    names = set(tensors_of(models.build(recipe["name"], **recipe["keywords"])))
-    return recipe if names == {n for n in tensors_of(ensemble.network) if n not in ensemble.numbers} else None
+
+    def rebuild() -> nn.Module:
+        return apply(models.build(recipe["name"], **recipe["keywords"]), ensemble.edits, {})
+
+    with seeded(0):
+        try:
+            with torch.device("meta"):
+                rebuilt = rebuild()
+        except Exception:  # a network that reads values while it is built
+            rebuilt = rebuild()
+    same_names = set(tensors_of(rebuilt)) == set(tensors_of(ensemble.network)) - ensemble.numbers
+    return recipe if same_names and repr(rebuilt) == repr(ensemble.network) else None
+
+
+def _writable(t: Tensor) -> Tensor:
+    """On the CPU and alone in its memory, as safetensors asks; a copy only where it is not."""
+    t = t.detach().cpu().contiguous()
+    return t if t.untyped_storage().nbytes() == t.nbytes else t.clone()
 
 
 def _spec(example: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..ensemble import Ensemble
+from ..ensemble import Ensemble, fold_rows
 from ..errors import ConfigError, did_you_mean
 from ..rewrite.dependence import trace_members
 
@@ -96,9 +96,12 @@ def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:
     (50, 40)
     """
     members = network.members if isinstance(network, Ensemble) else 1
-    own = set(network.own) if isinstance(network, Ensemble) else set()
+    own = {*network.own, *network.numbers} if isinstance(network, Ensemble) else set()
     one = network.single() if isinstance(network, Ensemble) else network
-    usage = trace_members(one, own, tree_map_only(Tensor, lambda t: t[:1], example))
+    row = tree_map_only(Tensor, lambda t: t[:1], example)
+    if isinstance(network, Ensemble) and network.folded:
+        row = fold_rows(row, members)
+    usage = trace_members(one, own, row)
 
     macs: dict[str, int] = defaultdict(int)
     positions: dict[str, int] = defaultdict(int)

@@ -7,6 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ..errors import NetworkError
 from ..rewrite.trace import arguments
 
 __all__ = ["call", "take"]
@@ -20,9 +21,14 @@ def call(network: nn.Module, tensors: dict[str, Tensor], x: Any) -> Tensor:
     args, kwargs = arguments(x)
     current = dict(tensors)
     out = functional_call(network, current, args, kwargs)
+    if not isinstance(out, Tensor):
+        raise NetworkError(
+            f"a member's network returns one tensor, however: in {'training' if network.training else 'eval'} mode it "
+            f"returns {type(out).__name__}; wrap it so that forward returns the outputs alone in both modes"
+        )
     for name, tensor in tensors.items():
         if current[name] is not tensor:
-            tensor.copy_(current[name])
+            tensor.copy_(current[name].detach())
     return out
 
 

@@ -35,13 +35,14 @@ def run(
     updates: list[dict[str, Tensor]] = []
     outputs = []
     shared = randomness.shared_state()
+    training = bool(moving) and any(module.training for module in network.modules())
     for i in range(members):
         if i > 0:
             randomness.restore_shared(shared)
         own = {name: parts[i] for name, parts in slices.items()}
-        updates.append({name: buffer.clone() for name, buffer in moving.items()} if network.training else {})
+        updates.append({name: buffer.clone() for name, buffer in moving.items()} if training else {})
         outputs.append(call(network, {**own, **updates[-1]}, take(x, i) if per_member else x))
-    for name, buffer in moving.items() if network.training else ():
+    for name, buffer in moving.items() if training else ():
         first = updates[0][name]
         rest = [u[name] for u in updates[1:]]
         if buffer.is_floating_point() and not all(torch.equal(first, u) for u in rest):

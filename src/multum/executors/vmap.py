@@ -29,10 +29,14 @@ def run(
     per_member: bool,
     randomness: Randomness,
 ) -> Tensor:
-    """All members' outputs. Shape: as in `loop.run`."""
+    """All members' outputs. Shape and arguments: as in `loop.run`.
+
+    What the members share moves in place, by what the members have in common; a shared buffer that would get another
+    value from every member cannot be written and makes vmap refuse the network.
+    """
 
     def one(tensors: dict[str, Tensor], x: Any) -> Tensor:
-        return call(network, tensors, x)
+        return call(network, {**tensors, **moving}, x)
 
     mapped = torch.func.vmap(one, in_dims=(0, 0 if per_member else None), randomness="different")
     with nullcontext() if torch.compiler.is_compiling() else plain_attention():

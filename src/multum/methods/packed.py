@@ -34,6 +34,8 @@ __all__ = ["Packed"]
 class Packed(Method):
     """Thin members of any network."""
 
+    reduction = "mean"
+
     members: int = 4  # M
     alpha: float = 2  # alpha: width of all members together, in widths of the base network
     gamma: int = 1  # gamma: subgroups of every convolution, where they fit
@@ -46,7 +48,7 @@ class Packed(Method):
         whole("gamma", self.gamma, least=1)
         whole("min_channels", self.min_channels, least=1)
         one_of("init", self.init, INITS)
-        object.__setattr__(self, "dense", tuple(self.dense))
+        object.__setattr__(self, "dense", (self.dense,) if isinstance(self.dense, str) else tuple(self.dense))
         if (
             isinstance(self.alpha, bool)
             or not isinstance(self.alpha, (int, float))

@@ -30,6 +30,7 @@ class Work(NamedTuple):
     macs: int
     per_member: bool
     positions: int  # output positions of a convolution, 1 elsewhere
+    upstream: frozenset[str]  # paths of the weighted layers that its input has passed
 
 
 @dataclass
@@ -41,6 +42,22 @@ class Usage:
     work: list[Work] = field(default_factory=list)
 
     @property
+    def layers(self) -> list[str]:
+        """Paths of the weighted layers, in the order in which they first run."""
+        return list(dict.fromkeys(w.path for w in self.work if w.kind != "attention"))
+
+    @property
+    def stems(self) -> list[str]:
+        """The weighted layers with no weighted layer before them."""
+        return [path for path in self.layers if all(not w.upstream - {path} for w in self.work if w.path == path)]
+
+    @property
+    def heads(self) -> list[str]:
+        """The weighted layers with no weighted layer behind them."""
+        before = frozenset().union(*(w.upstream - {w.path} for w in self.work))
+        return [path for path in self.layers if path not in before]
+
+    @property
     def has_trunk(self) -> bool:
         """Whether some weighted layer is computed once for all members."""
         return any(not w.per_member for w in self.work)
@@ -49,6 +66,7 @@ class Usage:
 class _Note(NamedTuple):
     per_member: bool
     from_input: bool
+    upstream: frozenset[str] = frozenset()
 
 
 class _MemberTracer:
@@ -66,11 +84,21 @@ class _MemberTracer:
 
     def result(self, func: Any, args: tuple, kwargs: dict, outputs: list[Tensor | None]) -> list[Any]:
         notes = [t.note for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
-        note = _Note(any(n.per_member for n in notes), any(n.from_input for n in notes))
-        if func._schema.is_mutable and args and isinstance(args[0], Tensor) and not isinstance(args[0], Traced):
-            raise NotImplementedError(f"{func} writes into a tensor that the network created")
+        upstream = frozenset().union(*(n.upstream for n in notes))
+        note = _Note(any(n.per_member for n in notes), any(n.from_input for n in notes), upstream)
+        before = len(self.usage.work)
         self.count(func.overloadpacket, args, outputs, note)
+        if len(self.usage.work) > before and self.usage.work[-1].kind != "attention":
+            note = note._replace(upstream=upstream | {self.path})
         return [note for _ in outputs]
+
+    def write(self, target: Tensor, note: _Note) -> None:
+        if not isinstance(target, Traced):
+            raise NotImplementedError("the network writes into a tensor that it created itself")
+        target.note = note
+        if isinstance(target._base, Traced):
+            old = target._base.note
+            target._base.note = _Note(*(a or b for a, b in zip(old[:2], note[:2], strict=True)), old[2] | note[2])
 
     def count(self, packet: Any, args: tuple, outputs: list[Tensor | None], note: _Note) -> None:
         name, out = packet.__name__, outputs[0]
@@ -93,7 +121,7 @@ class _MemberTracer:
             self.add("linear", math.prod(x.shape[:-1]) * (w_input.numel() + w_hidden.numel()), note)
 
     def add(self, kind: str, macs: int, note: _Note, positions: int = 1) -> None:
-        self.usage.work.append(Work(self.path, kind, macs, note.per_member, positions))
+        self.usage.work.append(Work(self.path, kind, macs, note.per_member, positions, note.upstream))
 
 
 def trace_members(network: nn.Module, own: Collection[str], x: Any) -> Usage:
@@ -115,10 +143,10 @@ def _run(network: nn.Module, own: Collection[str], x: Any, device: str | None) -
     tracer = _MemberTracer()
 
     def noted(t: Tensor) -> Tensor:
-        return Traced(t if device is None else t.to(device), _Note(False, True), tracer)
+        return Traced(t.clone() if device is None else t.to(device), _Note(False, True), tracer)
 
     def note(name: str, t: Tensor) -> _Note | None:
-        return _Note(name in own, False) if t.is_floating_point() else None
+        return _Note(name in own, False) if t.is_floating_point() or name in own else None
 
     run_traced(network, tree_map_only(Tensor, noted, x), tracer, note, device=device)
     return tracer.usage

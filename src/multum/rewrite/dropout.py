@@ -117,12 +117,20 @@ def _(info: Any, in_dims: Any, x: Tensor, p: float, channelwise: bool, member: A
 class _MemberDropout(nn.modules.dropout._DropoutNd):
     """Dropout of one member. Shape: any; the mask is [B, C, 1, ...] where whole channels are dropped."""
 
+    plain: type[nn.Module]
     channelwise = False
+    always = False  # also in eval mode, where members are samples of one network
     randomness: Randomness
     member: Tensor | None
 
+    def fold(self) -> None:
+        self.__class__ = self.plain  # type: ignore[assignment]
+        del self._buffers["member"], self.__dict__["randomness"]
+        self._non_persistent_buffers_set.discard("member")
+        self.__dict__.pop("always", None)
+
     def forward(self, x: Tensor) -> Tensor:
-        if not self.training or self.p == 0:
+        if not (self.training or self.always) or self.p == 0:
             return x
         mask = keep(x.detach(), self.p, self.channelwise, self.member, self.randomness.handle)
         return self.combine(x, mask)

@@ -103,6 +103,11 @@ def _(info: Any, in_dims: Any, x: Tensor, weight: Any, bias: Any, running: Any, 
 class _MemberNorm(nn.modules.batchnorm._BatchNorm):
     """Native batch norm for one member; as one of several, see the top of this file."""
 
+    plain: type[nn.Module]
+
+    def fold(self) -> None:
+        self.__class__ = self.plain  # type: ignore[assignment]
+
     def forward(self, x: Tensor) -> Tensor:
         self._check_input_dim(x)
         if not (self.training or self.running_mean is None):

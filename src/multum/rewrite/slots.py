@@ -15,7 +15,7 @@ from torch import Tensor
 
 from .trace import Traced, Tracer
 
-__all__ = ["FIXED", "WILD", "Ties", "along", "compact", "slots_of", "spread", "varies", "vector"]
+__all__ = ["FIXED", "WILD", "Ties", "along", "compact", "is_wild", "slots_of", "spread", "varies", "vector"]
 
 FIXED = 0
 WILD = "wild"  # the note of a constant such as zeros: it fits any width
@@ -35,6 +35,16 @@ class Ties(Tracer, Protocol):
     def refuse(self, reason: str, fix: str) -> None:
         """The running module does something that has no rule."""
 
+    def sums(self, slot: Tensor) -> None:
+        """These numbers disappear in a sum, a mean or a product."""
+
+    def by_position(self) -> None:
+        """The running operation picks channels by their position."""
+
+
+def is_wild(t: Any) -> bool:
+    return isinstance(t, Traced) and t.note is WILD
+
 
 def slots_of(t: Any) -> list[Tensor]:
     return t.note if isinstance(t, Traced) and isinstance(t.note, list) else []
@@ -42,10 +52,14 @@ def slots_of(t: Any) -> list[Tensor]:
 
 def varies(slot: Tensor) -> frozenset[int]:
     """The dimensions along which the numbers of a slot differ."""
+    small = slot
+    for d, size in enumerate(slot.shape):
+        if size > 1 and slot.stride(d) == 0:
+            small = small.narrow(d, 0, 1)
     return frozenset(
         d
-        for d, size in enumerate(slot.shape)
-        if size > 1 and slot.stride(d) != 0 and not bool((slot == slot.narrow(d, 0, 1)).all())
+        for d, size in enumerate(small.shape)
+        if size > 1 and not torch.equal(small, small.narrow(d, 0, 1).expand_as(small))
     )
 
 

@@ -31,6 +31,9 @@ class Tracer(Protocol):
     def result(self, func: Any, args: tuple, kwargs: dict, outputs: list[Tensor | None]) -> list[Any]:
         """The note of each output of `func`; None leaves that output a plain tensor."""
 
+    def write(self, target: Tensor, note: Any) -> None:
+        """An in-place operation wrote into `target`, which may be a view of another tensor; `note` is its result's."""
+
     def factory(self, func: Any, output: Tensor) -> Any:
         """The note of a tensor that the network creates itself (zeros, ones, arange ...), or None."""
 
@@ -58,15 +61,14 @@ class Traced(Tensor):
         kwargs = kwargs or {}
         traced = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
         tracer = traced[0].tracer
+        in_place = writes_first(func)
         plain_args, plain_kwargs = tree_map_only(Traced, lambda t: t.elem, (args, kwargs))
         out = func(*plain_args, **plain_kwargs)
         leaves, spec = tree_flatten(out)
         notes = tracer.result(func, args, kwargs, [leaf if isinstance(leaf, Tensor) else None for leaf in leaves])
-        written = written_by(func, args)
-        if written is not None:
-            if isinstance(written, Traced):
-                written.note = notes[0]
-            return written
+        if in_place:
+            tracer.write(args[0], notes[0])
+            return args[0]
         wrapped = [
             Traced(leaf, note, tracer) if isinstance(leaf, Tensor) and note is not None else leaf
             for leaf, note in zip(leaves, notes, strict=True)
@@ -74,12 +76,16 @@ class Traced(Tensor):
         return spec.unflatten(wrapped)
 
 
-def written_by(func: Any, args: tuple) -> Tensor | None:
-    """The tensor that an in-place operation (`add_`, `copy_` ...) writes to."""
-    first = func._schema.arguments[0] if func._schema.arguments else None
-    if first is not None and first.alias_info is not None and first.alias_info.is_write and len(func._schema.returns):
-        return args[0]
-    return None
+def writes_first(func: Any) -> bool:
+    """Whether an operation writes into its first argument (`add_`, `copy_` ...); other ways of writing are refused."""
+    if not func._schema.is_mutable:
+        return False
+    written = [i for i, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
+    returned = any(r.alias_info is not None for r in func._schema.returns)
+    if (returned and written != [0]) or torch.Tag.inplace_view in func.tags:
+        raise NotImplementedError(f"{func} changes a tensor in a way that cannot be followed")
+    # Batch norm writes its running statistics and returns none of them: nothing to follow there.
+    return returned
 
 
 class _Factories(TorchDispatchMode):
@@ -171,7 +177,10 @@ def run_traced(
     """
 
     def place(t: Tensor) -> Tensor:
-        return t.detach() if device is None else t.detach().to(device)
+        if device is not None:
+            return t.detach().to(device)
+        # A network may write into its input or its buffers; parameters are too large to copy for that.
+        return t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()
 
     network = skeleton(network, place).eval()
     follow(network, tracer)

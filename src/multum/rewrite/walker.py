@@ -1,7 +1,8 @@
 """The one tree walker: how a network is copied, re-initialised, and changed module by module.
 
-A change is data: an :class:`Edit` names a module by its path and the attributes it gets. `ensemble` makes the edits,
-`save` writes them down as JSON and `load` applies them again, so nothing is ever traced twice.
+A change is data: an :class:`Edit` names a module by its path, the attributes it gets, and the one-member layer it turns
+into, if any. `ensemble` makes the edits, `save` writes them down as JSON and `load` applies them again, so nothing is
+ever traced twice, and nothing that a file names is imported: a layer's name is looked up among those registered here.
 """
 
 from __future__ import annotations
@@ -17,35 +18,101 @@ from torch import Tensor, nn
 from ..errors import ConfigError, did_you_mean
 from .trace import tensors_of
 
-__all__ = ["Edit", "apply", "attributes_for", "install", "names_of", "reset", "seeded"]
+__all__ = [
+    "LAYERS",
+    "Edit",
+    "apply",
+    "attributes_for",
+    "fold",
+    "install",
+    "layer",
+    "names_of",
+    "reset",
+    "seeded",
+    "variant",
+    "width_attributes",
+]
+
+
+LAYERS: dict[str, type] = {}
+
+
+def layer(cls: type) -> type:
+    """Register a one-member layer.
+
+    A layer that takes the place of a plain one is a mixin: the module keeps its class as a base, its tensors and its
+    names. `adopt()` registers the tensors that the layer adds, from torch's generator; `fold()` turns the module back
+    into the plain layer that computes the same. An nn.Module (a bank of templates) is added at its path.
+    """
+    LAYERS[cls.__name__] = cls
+    return cls
+
+
+_VARIANTS: dict[tuple[type, type], type] = {}
+
+
+def variant(mixin: type, plain: type) -> Any:
+    """The class of a plain layer that has become a one-member layer."""
+    if (mixin, plain) not in _VARIANTS:
+        _VARIANTS[mixin, plain] = type(
+            f"{mixin.__name__}{plain.__name__}", (mixin, plain), {"plain": plain, "__module__": mixin.__module__}
+        )
+    return _VARIANTS[mixin, plain]
+
+
+def fold(network: nn.Module) -> nn.Module:
+    """Turn every one-member layer back into a plain one, in place; banks, which only feed layers, go."""
+    for path, module in list(network.named_modules()):
+        if type(module) in LAYERS.values():
+            parent, _, child = path.rpartition(".")
+            delattr(network.get_submodule(parent), child)
+        elif hasattr(type(module), "plain"):
+            module.fold()  # type: ignore[operator]
+    return network
 
 
 @dataclass(frozen=True)
 class Edit:
-    """The attributes that one module gets.
+    """The attributes that one module gets, and the registered layer it becomes.
 
     >>> Edit("layer1.0.conv1", {"in_channels": 32, "out_channels": 32})
-    Edit(path='layer1.0.conv1', attributes={'in_channels': 32, 'out_channels': 32})
+    Edit(path='layer1.0.conv1', attributes={'in_channels': 32, 'out_channels': 32}, layer=None)
     """
 
     path: str
     attributes: Mapping[str, Any]
+    layer: str | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return {"path": self.path, "attributes": dict(self.attributes)}
+        return {"path": self.path, "attributes": dict(self.attributes), "layer": self.layer}
 
 
 def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> nn.Module:
-    """Change the network in place: attributes from the edits, parameters and buffers from `tensors`."""
-    modules = dict(network.named_modules())
+    """Change the network in place: layers and attributes from the edits, parameters and buffers from `tensors`."""
     for edit in edits:
+        attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in edit.attributes.items()}
+        if edit.layer is not None and edit.layer not in LAYERS:
+            raise ConfigError(
+                f"an edit names a layer of multum, however: {edit.layer!r}. " + did_you_mean(edit.layer, LAYERS)
+            )
+        kind = LAYERS[edit.layer] if edit.layer is not None else None
+        if kind is not None and issubclass(kind, nn.Module):
+            parent, _, child = edit.path.rpartition(".")
+            network.get_submodule(parent).add_module(child, kind(**attributes))
+            continue
+        modules = dict(network.named_modules())
         if edit.path not in modules:
             raise ConfigError(
                 f"an edit names a module that the network has, however: {edit.path!r}. "
                 + did_you_mean(edit.path, modules)
             )
-        for name, value in edit.attributes.items():
-            setattr(modules[edit.path], name, tuple(value) if isinstance(value, list) else value)
+        module = modules[edit.path]
+        if kind is not None:
+            module.__class__ = variant(kind, type(module))
+        for name, value in attributes.items():
+            setattr(module, name, value)
+        if kind is not None:
+            module.adopt(network)  # type: ignore[operator]
     install(network, tensors)
     return network
 

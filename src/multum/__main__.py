@@ -1,0 +1,5 @@
+"""`python -m multum`."""
+
+from .cli import main
+
+main()

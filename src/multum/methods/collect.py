@@ -1,0 +1,56 @@
+"""Members gathered along one training run: remembered in the ensemble's state, released as members at its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..ensemble import Ensemble
+from ..errors import ConfigError
+from .base import Builder, Remake
+
+__all__ = ["OneRun", "collected", "release", "remember", "share"]
+
+PREFIX = "collected."
+
+
+class OneRun(Remake):
+    """One network is trained; the members come from its path."""
+
+    born = 1
+
+    def __init__(self, network: nn.Module, builder: Builder | None):
+        super().__init__(network, "pretrained", builder)
+
+
+def remember(ensemble: Ensemble) -> None:
+    """Add the network as it is now to what was gathered. Shape: each tensor of the state [gathered, ...]."""
+    for name, tensor in ensemble.tensors(ensemble.own).items():
+        before = ensemble.state.get(PREFIX + name)
+        now = tensor.detach()[:1].clone()
+        ensemble.state[PREFIX + name] = now if before is None else torch.cat([before, now])
+
+
+def collected(ensemble: Ensemble) -> int:
+    """How many were gathered so far."""
+    first: Tensor | None = next((t for n, t in ensemble.state.items() if n.startswith(PREFIX)), None)
+    return 0 if first is None else first.shape[0]
+
+
+def release(ensemble: Ensemble, members: int) -> None:
+    """The last `members` that were gathered become the members."""
+    found = collected(ensemble)
+    if found < members:
+        raise ConfigError(
+            f"{members} members are gathered before the end of training, however: {found} were; "
+            f"train longer, start gathering earlier, or ask for members={max(found, 1)}"
+        )
+    ensemble.regrow({name: ensemble.state.pop(PREFIX + name)[-members:] for name in ensemble.own})
+
+
+def share(name: str, value: Any) -> None:
+    """Refuse a field that is not a share of the epochs."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
+        raise ConfigError(f"{name} is a share of the epochs with 0 <= {name} < 1, however: {name}={value!r}")

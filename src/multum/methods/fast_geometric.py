@@ -1,0 +1,76 @@
+"""Fast geometric ensembling: short cycles of the learning rate around a trained network, a member at each lowest point.
+
+Garipov, Izmailov, Podoprikhin, Vetrov, Wilson: Loss Surfaces, Mode Connectivity, and Fast Ensembling of DNNs,
+NeurIPS 2018.
+
+    t  = (epoch mod c + iteration / iterations) / c
+    lr = (1 - 2t) a_1 + 2t a_2        for t < 1/2,        (2t - 1) a_1 + (2 - 2t) a_2        otherwise
+
+Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once collected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..ensemble import Ensemble
+from ..errors import ConfigError
+from .base import Builder, Method
+from .collect import OneRun, release, remember, share
+
+__all__ = ["FastGeometric"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FastGeometric(Method):
+    """Members along the end of one training run."""
+
+    members: int = 4  # M: the last members that were collected
+    start: float = 0.8  # the share of the epochs before the cycles begin
+    cycle: int = 2  # c: epochs of one cycle, an even number
+    high: float = 0.05  # a_1: the learning rate at the ends of a cycle
+    low: float = 0.01  # a_2: the learning rate in the middle, where a member is collected
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("start", self.start)
+        if not isinstance(self.cycle, int) or self.cycle < 2 or self.cycle % 2:
+            raise ConfigError(f"cycle is an even number of epochs >= 2, however: cycle={self.cycle!r}")
+        if not 0 < self.low <= self.high:
+            raise ConfigError(f"the rates obey 0 < low <= high, however: low={self.low!r}, high={self.high!r}")
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
+        return OneRun(network, builder)
+
+    def alone(self) -> FastGeometric:
+        return self
+
+    def rate(self, epoch: int, fraction: float) -> float:
+        """The learning rate inside the cycles: whole epochs since `start`, and the share of the current one.
+
+        >>> fge = FastGeometric(cycle=4, high=0.05, low=0.0001)
+        >>> [round(fge.rate(e, f), 6) for e, f in ((0, 0), (0, 0.5), (1, 0), (2, 0), (3, 0.5))]
+        [0.05, 0.037525, 0.02505, 0.0001, 0.037525]
+        """
+        t = (epoch % self.cycle + fraction) / self.cycle
+        weight = 1 - 2 * t if t < 0.5 else 2 * t - 1
+        return weight * self.high + (1 - weight) * self.low
+
+    def first(self, epochs: int) -> int:
+        """Epochs before the cycles begin, so that M whole half-cycles fit behind."""
+        return math.floor(self.start * epochs)
+
+    def collects(self, epoch: int, epochs: int) -> bool:
+        """Whether a member is collected at the end of this epoch (1, 2, ... epochs): where the rate is lowest."""
+        since = epoch - 1 - self.first(epochs)
+        return since >= 0 and since % self.cycle + 1 == self.cycle // 2
+
+    def collect(self, ensemble: Ensemble) -> None:
+        remember(ensemble)
+
+    def finish(self, ensemble: Ensemble) -> None:
+        release(ensemble, self.members)

@@ -1,0 +1,69 @@
+"""Snapshot ensembles: one training run that visits M minima, each kept as a member.
+
+Huang, Li, Pleiss, Liu, Hopcroft, Weinberger: Snapshot Ensembles: Train 1, get M for free, ICLR 2017.
+
+    lr(t) = lr_0 / 2 * (cos(pi * mod(t - 1, ceil(T/M)) / ceil(T/M)) + 1)        t = 1 .. T
+
+A snapshot is taken at the end of each of the M cycles; the optimizer is not reset. With `cycles=False` the learning
+rate is the recipe's and the snapshots are spread evenly over the end of training (the SE baseline of the hypernetwork
+paper).
+
+Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once collected.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from ..ensemble import Ensemble
+from .base import Builder, Method
+from .collect import OneRun, release, remember, share
+
+__all__ = ["Snapshot"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Snapshot(Method):
+    """Members along one training run with a cyclic learning rate."""
+
+    members: int = 5  # M: cycles, hence snapshots
+    cycles: bool = True  # cosine cycles; False: the recipe's schedule, snapshots after `start`
+    start: float = 0.8  # without cycles: the share of the epochs before the first snapshot
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("start", self.start)
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
+        return OneRun(network, builder)
+
+    def alone(self) -> Snapshot:
+        return self
+
+    def rate(self, step: int, steps: int, lr: float) -> float:
+        """The learning rate of step t = 1 .. T.
+
+        >>> [round(Snapshot(members=5).rate(t, 200, 0.2), 6) for t in (1, 11, 21, 40, 41)]
+        [0.2, 0.170711, 0.1, 0.000308, 0.2]
+        """
+        length = math.ceil(steps / self.members)
+        return lr / 2 * (math.cos(math.pi * ((step - 1) % length) / length) + 1)
+
+    def collects(self, epoch: int, epochs: int) -> bool:
+        """Whether a snapshot is taken at the end of this epoch (1, 2, ... epochs).
+
+        >>> [e for e in range(1, 201) if Snapshot(members=10, cycles=False).collects(e, 200)]
+        [164, 168, 172, 176, 180, 184, 188, 192, 196, 200]
+        """
+        first = 0 if self.cycles else math.floor(self.start * epochs)
+        return epoch in {first + math.ceil((epochs - first) * k / self.members) for k in range(1, self.members + 1)}
+
+    def collect(self, ensemble: Ensemble) -> None:
+        remember(ensemble)
+
+    def finish(self, ensemble: Ensemble) -> None:
+        release(ensemble, self.members)

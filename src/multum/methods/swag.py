@@ -1,0 +1,112 @@
+"""SWAG: a Gaussian around the average of one training run's last weights; the members are samples of it.
+
+Maddox, Izmailov, Garipov, Vetrov, Wilson: A Simple Baseline for Bayesian Uncertainty in Deep Learning, NeurIPS 2019.
+
+    mean   = average of theta_1 .. theta_n                    diag = max(average of theta^2 - mean^2, 1e-30)
+    D      = the last K columns theta_i - mean_i              (mean_i already includes theta_i)
+    theta  = mean + diag^(1/2) z_1 / sqrt(2) + D z_2 / sqrt(2 (K - 1)),        z ~ N(0, I)
+
+so that the covariance is diag/2 + D D^T / (2 (K - 1)). `scale` multiplies it; scale = 0 is the average itself (SWA).
+
+Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once sampled. Cost: K + 2 times
+one network in memory while training, M times at prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..ensemble import Ensemble
+from ..errors import ConfigError
+from .base import Builder, Method, whole
+from .collect import OneRun, share
+
+__all__ = ["Swag"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Swag(Method):
+    """Samples of a Gaussian fitted to one training run."""
+
+    members: int = 4  # N: samples
+    start: float = 0.8  # the share of the epochs before the first weights are collected
+    rank: int = 20  # K: columns of the low-rank part; the divisor is K - 1 even if fewer exist
+    scale: float = 1.0  # multiplies the covariance; 0 gives the average (SWA)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share("start", self.start)
+        whole("rank", self.rank, least=2)
+        if not isinstance(self.scale, (int, float)) or not 0 <= self.scale < math.inf:
+            raise ConfigError(f"scale is a factor >= 0, however: scale={self.scale!r}")
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
+        return OneRun(network, builder)
+
+    def alone(self) -> Swag:
+        return self
+
+    def collects(self, epoch: int, epochs: int) -> bool:
+        """Whether weights are collected at the end of this epoch (1, 2, ... epochs).
+
+        >>> [e for e in range(1, 201) if Swag().collects(e, 200)][:2]
+        [161, 162]
+        """
+        return epoch > math.floor(self.start * epochs)
+
+    def collect(self, ensemble: Ensemble) -> None:
+        """Move the moments by the network's present weights."""
+        state = ensemble.state
+        n = int(state.setdefault("swag.count", torch.zeros((), dtype=torch.int64)))
+        for name, theta in _weights(ensemble).items():
+            for moment, value in (("mean", theta), ("square", theta**2)):
+                before = state.get(f"swag.{moment}.{name}")
+                state[f"swag.{moment}.{name}"] = value.clone() if before is None else (before * n + value) / (n + 1)
+            column = (theta - state[f"swag.mean.{name}"]).unsqueeze(0)
+            columns = state.get(f"swag.columns.{name}")
+            state[f"swag.columns.{name}"] = column if columns is None else torch.cat([columns, column])[-self.rank :]
+        state["swag.count"] = state["swag.count"] + 1
+
+    def finish(self, ensemble: Ensemble) -> None:
+        """Sample the members; batch norm statistics are the run's last ones until they are computed anew."""
+        if int(ensemble.state.get("swag.count", torch.zeros(()))) < 1:
+            raise ConfigError(
+                "weights are collected before the members are sampled, however: none were; "
+                f"train past {self.start:.0%} of the epochs, or lower start"
+            )
+        samples = [self.sample(ensemble, seed) for seed in ensemble.randomness.seeds[: self.members]]
+        present = ensemble.tensors(ensemble.own)
+        ensemble.regrow(
+            {
+                name: torch.stack([s[name] for s in samples])
+                if name in samples[0]
+                else tensor.detach()[:1].repeat(self.members, *(1 for _ in tensor.shape[1:]))
+                for name, tensor in present.items()
+            }
+        )
+
+    def sample(self, ensemble: Ensemble, seed: int) -> dict[str, Tensor]:
+        """One draw of all weights."""
+        state = ensemble.state
+        generator = torch.Generator().manual_seed(seed)
+        names = [name.removeprefix("swag.mean.") for name in state if name.startswith("swag.mean.")]
+        columns = state[f"swag.columns.{names[0]}"].shape[0]
+        z2 = torch.randn(columns, generator=generator, dtype=torch.float64)
+        drawn = {}
+        for name in names:
+            mean, deviations = state[f"swag.mean.{name}"], state[f"swag.columns.{name}"]
+            diag = (state[f"swag.square.{name}"] - mean**2).clamp_min(1e-30)
+            z1 = torch.randn(mean.shape, generator=generator, dtype=torch.float64).to(mean)
+            low = torch.tensordot(z2.to(mean), deviations, dims=1) / math.sqrt(2 * (self.rank - 1))
+            drawn[name] = mean + math.sqrt(self.scale) * (diag.sqrt() * z1 / math.sqrt(2) + low)
+        return drawn
+
+
+def _weights(ensemble: Ensemble) -> dict[str, Tensor]:
+    trainable = {name for name, p in ensemble.named_parameters() if p.requires_grad}
+    return {n: t.detach()[0].clone() for n, t in ensemble.tensors(ensemble.own).items() if n in trainable}
