@@ -5,31 +5,61 @@ from .checking import check
 from .ensemble import Ensemble  # before `ensemble`, the function, takes the module's name
 
 from .building import ensemble  # isort: skip
+from .data import Data, load_data
 from .evaluation.cost import Cost, cost
 from .evaluation.loss import loss
 from .evaluation.predict import Prediction, RegressionPrediction, predict
-from .methods import Deep, FastGeometric, Packed, Single, Snapshot, Swag
+from .methods import (
+    BatchEnsemble,
+    Deep,
+    FastGeometric,
+    Hypernet,
+    Masksembles,
+    McDropout,
+    Mimo,
+    Mixture,
+    Multihead,
+    Packed,
+    Single,
+    Snapshot,
+    Swag,
+    TreeNet,
+)
 from .rewrite.thin import thin
 from .saving import load, save
+from .training.loop import fit
+from .training.recipe import Recipe
 from .version import __version__
 
 __all__ = [
+    "BatchEnsemble",
     "Cost",
+    "Data",
     "Deep",
     "Ensemble",
     "FastGeometric",
+    "Hypernet",
+    "Masksembles",
+    "McDropout",
+    "Mimo",
+    "Mixture",
+    "Multihead",
     "Packed",
     "Prediction",
+    "Recipe",
     "RegressionPrediction",
     "Single",
     "Snapshot",
     "Swag",
+    "TreeNet",
     "__version__",
     "check",
     "cost",
     "ensemble",
     "errors",
+    "fit",
     "load",
+    "load_data",
     "loss",
     "models",
     "predict",

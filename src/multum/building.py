@@ -31,6 +31,9 @@ class Birth(Protocol):
     def edits(self) -> Sequence[Edit]:
         """How the one-member network differs from the base network."""
 
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Before the first member: all seeds, the last one of what members share."""
+
     def member(self, seed: int) -> nn.Module:
         """A new plain network of one member."""
 
@@ -79,6 +82,7 @@ def ensemble(
 
 def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence[int]) -> Ensemble:
     """Give birth to the members one by one and stack what they own."""
+    birth.begin(seeds)
     network = birth.member(seeds[0])
     first = tensors_of(network)
     members = method.members if birth.born is None else birth.born
@@ -92,7 +96,7 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
     }
     constant = {name for name in own if name in buffers - moving}
     for i in range(members):
-        born = first if i == 0 or _on_meta(first) else tensors_of(birth.member(seeds[i]))
+        born = first if i == 0 or not own or _on_meta(first) else tensors_of(birth.member(seeds[i]))
         _check_alike(first, born, i)
         for name in own:
             stacked[name][i].copy_(born[name].detach())

@@ -84,6 +84,9 @@ def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
         yield _executors_agree(ens, x, training=False)
         yield _executors_agree(ens, x, training=True)
     yield _members_are_rows(ens, x, reference)
+    if not ens.method.deterministic:
+        again = [copy.deepcopy(ens)(x).detach() for _ in range(2)]
+        yield Finding("the same generators give the same draws", torch.equal(*again), f"{_distance(*again):.1e}")
     for executor in executors:
         ens.executor = executor
         if ens.members > 1 and ens.own:
@@ -124,9 +127,11 @@ def _members_are_rows(ens: Ensemble, x: Any, reference: Tensor) -> Finding:
     worst = 0.0
     for i in range(ens.members):
         one = ens.member(i)
-        if any(type(m).__module__.startswith("multum.rewrite") for m in one.modules()):
+        if any(type(m).__module__.startswith(("multum.rewrite", "multum.methods")) for m in one.modules()):
             return Finding("member(i) is a plain network", False, f"member {i} has a multum layer in it")
         worst = max(worst, _distance(one(*args, **kwargs), reference[i]))
+    if not ens.method.deterministic:
+        return Finding("member(i) is a plain network", True, "not compared: rows are random draws of it")
     return Finding("member(i) equals row i", worst <= TOLERANCE, f"{worst:.1e}")
 
 
@@ -155,7 +160,8 @@ def _perturbed(ens: Ensemble, x: Any, executor: str) -> Finding:
 def _gradients(ens: Ensemble, x: Any, executor: str) -> Finding:
     """The gradient of member i's loss in training, with respect to what the others own, is exactly 0."""
     promise = f"gradients stay with their member ({executor})"
-    trial = copy.deepcopy(ens).train()
+    # Statistics that the members share in training make every loss depend on every member, by the method's own design.
+    trial = copy.deepcopy(ens).train(not ens.pooled)
     own = [p for name, p in trial.named_parameters() if name in set(trial.own) and p.requires_grad]
     if not own:
         return Finding(promise, True, "nothing trainable is own")
@@ -168,7 +174,7 @@ def _gradients(ens: Ensemble, x: Any, executor: str) -> Finding:
             return Finding(promise, False, f"the loss of member {i} has a gradient for what others own")
         if not any(bool((g[i] != 0).any()) for g in found):
             return Finding(promise, False, f"the loss of member {i} has no gradient for what it owns")
-    return Finding(promise, True, "exactly 0 for all others")
+    return Finding(promise, True, f"exactly 0 for all others{', in eval: norms pool members' if ens.pooled else ''}")
 
 
 def _alone(ens: Ensemble, x: Any) -> Iterator[Finding]:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
+from .errors import MultumError
 from .methods import catalogue
+from .parsing import assignments
+from .training import job
 
 __all__ = ["main"]
 
@@ -48,6 +54,48 @@ def methods(
     Console().print(table)
 
 
+@app.command()
+def train(
+    settings: Annotated[list[str] | None, typer.Argument(help="Recipe fields, such as epochs=30 lr=0.01")] = None,
+    data: Annotated[str, typer.Option(help="digits, diabetes, NAME (NAME.npz in $MULTUM_DATA), npz:FILE")] = "digits",
+    model: Annotated[str, typer.Option(help="small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME")] = "small-cnn",
+    method: Annotated[str, typer.Option(help="A method, with fields behind a colon")] = "packed:members=4,alpha=2",
+    out: Annotated[Path, typer.Option(help="The run folder; an interrupted run in it goes on")] = Path("runs/train"),
+    devices: Annotated[int, typer.Option(help="Processes on this machine")] = 1,
+    accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the run as JSON.")] = False,
+) -> None:
+    """Train one ensemble and leave it in a run folder.
+
+    Example: [bold]multum train --data digits --method deep:members=4 --out runs/deep epochs=20[/bold]
+    """
+    found = job.train(
+        data,
+        model,
+        method,
+        out,
+        assignments(settings or []),
+        progress=not as_json,
+        devices=devices,
+        accelerator=accelerator,
+    )
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        last = found["last"]
+        Console().print(
+            f"{found['method']['name']} on {data}: loss {last['loss']:.4f}, training accuracy {last['accuracy']:.4f} "
+            f"after epoch {last['epoch']}; model in {out / 'model.safetensors'}"
+        )
+
+
 def main() -> None:
-    """Run the command line."""
-    app()
+    """Run the command line; multum's own errors are told without a traceback."""
+    try:
+        app()
+    except MultumError as error:
+        Console(stderr=True).print(f"[red]error[/]: {escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        Console(stderr=True).print("stopped; the same command goes on from here")
+        sys.exit(130)

@@ -22,7 +22,7 @@ from .errors import ConfigError, ExampleError, ExecutorError, NetworkError, did_
 from .executors import EXECUTORS, default
 from .executors.call import call
 from .rewrite.dependence import Usage, trace_members
-from .rewrite.dropout import DROPOUTS, Randomness
+from .rewrite.dropout import DROPOUTS, Drawing, Randomness
 from .rewrite.norm import NORMS
 from .rewrite.trace import arguments, skeleton, tensors_of
 from .rewrite.walker import Edit, fold, install
@@ -59,6 +59,7 @@ class Ensemble(nn.Module):
     pooled: tuple[str, ...]  # norms whose shared statistics see every member; `loop` cannot pool them
     _stacked: tuple[str, ...]
     _moving: tuple[str, ...]
+    _shared_draws: bool  # whether some dropout has one mask for all members
     _told: bool  # whether the user knows that `loop` cannot pool
 
     def __init__(
@@ -109,7 +110,8 @@ class Ensemble(nn.Module):
             _stacked=(*self.own, *numbers),
             _moving=tuple(n for n in moving_buffers(one, fed) if n not in set(own)),
             has_trunk=usage is not None and usage.has_trunk,
-            pooled=_pooled_norms(network, set(own), usage) if members > 1 else (),
+            _shared_draws=any(isinstance(m, Drawing) and (m.always or m.member is None) for m in network.modules()),
+            pooled=_pooled_norms(network, set(own), usage),
         )
         if any(getattr(m, "always", False) for m in network.modules()):
             self.__dict__["has_trunk"] = True
@@ -134,10 +136,11 @@ class Ensemble(nn.Module):
             return out.unsqueeze(0).expand(self.members, *out.shape)
         moving = self.tensors(self._moving)
         executor = self.executor
-        if executor == "loop" and self.training and self.pooled:
+        if executor == "loop" and self.training and self.pooled and self.members > 1:
             self._warn_of_pooling()
         run = EXECUTORS[executor]
-        return run(self.network, stacked, moving, x, self.members, per_member, self.randomness)
+        randomness = self.randomness if self._shared_draws else None
+        return run(self.network, stacked, moving, x, self.members, per_member, randomness)
 
     def _folded(self, x: Any, per_member: bool, member: int | None) -> Tensor:
         """One pass for all members. Shape: rows are member-major, [members * batch, ...]."""
@@ -190,7 +193,7 @@ class Ensemble(nn.Module):
             return self.method.unfold(skeleton(self.network, lambda t: t.detach().clone()), i)
         own = {id(t) for t in self.tensors(self._stacked).values()}
         one = skeleton(self.network, lambda t: (t[i] if id(t) in own else t).detach().clone())
-        return fold(one)
+        return self.method.finish(fold(one), self, i)
 
     def regrow(self, stacked: Mapping[str, Tensor]) -> None:
         """Take new members: every own tensor is replaced by [new members, ...]; what is shared stays the same object.
@@ -212,7 +215,7 @@ class Ensemble(nn.Module):
 
     def single(self) -> nn.Module:
         """The one-member network with the first member's tensors, as views: for looking, not for training."""
-        own = {id(t) for t in self.tensors(self.own).values()}
+        own = {id(t) for t in self.tensors(self.__dict__.get("_stacked", self.own)).values()}
         return skeleton(self.network, lambda t: (t[0] if id(t) in own else t).detach())
 
     # -- looking -------------------------------------------------------------------------------------------------------
@@ -285,8 +288,7 @@ class Ensemble(nn.Module):
             try:
                 with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():
                     warnings.filterwarnings("error", message="There is a performance drop")
-                    randomness = Randomness(self.randomness.seeds)
-                    EXECUTORS["vmap"](trial, stacked, moving, x, self.members, False, randomness)
+                    EXECUTORS["vmap"](trial, stacked, moving, x, self.members, False, None)
             except NetworkError:
                 raise
             except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer
@@ -339,10 +341,11 @@ def _install_natives(network: nn.Module, randomness: Randomness, members: int, u
             module.__class__ = NORMS[type(module)]
         elif type(module) in DROPOUTS:
             module.__class__ = DROPOUTS[type(module)]
+        if isinstance(module, Drawing):
             module.__dict__["randomness"] = randomness
             depends = usage is None or path in usage.inputs or module.always
             number = torch.arange(members, device=device) if depends else None
-            module.register_buffer("member", number, persistent=False)
+            module.register_buffer("member", number, persistent=False)  # type: ignore[attr-defined]
 
 
 def _pooled_norms(network: nn.Module, own: set[str], usage: Usage | None) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ MultumError
 ├── RewriteError         modules that a rewrite does not understand, all of them  (has .refusals)
 ├── ExecutorError        an executor that cannot run this network was asked for   (also a RuntimeError)
 ├── CheckError           multum.check found a broken promise                      (also an AssertionError)
-└── FileError            a saved ensemble that cannot be read                     (also a ValueError)
+├── FileError            a saved ensemble that cannot be read                     (also a ValueError)
+└── MetricError          what a metric was given is not what it measures          (also a ValueError)
 """
 
 from __future__ import annotations
@@ -19,13 +20,16 @@ from dataclasses import dataclass
 __all__ = [
     "CheckError",
     "ConfigError",
+    "DataError",
     "ExampleError",
     "ExecutorError",
     "FileError",
+    "MetricError",
     "MultumError",
     "NetworkError",
     "Refusal",
     "RewriteError",
+    "TrainingError",
     "did_you_mean",
 ]
 
@@ -56,6 +60,18 @@ class CheckError(MultumError, AssertionError):
 
 class FileError(MultumError, ValueError):
     """A saved ensemble cannot be read."""
+
+
+class MetricError(MultumError, ValueError):
+    """Predictions, labels or scores are not what a metric measures."""
+
+
+class DataError(MultumError, ValueError):
+    """A data set is missing or malformed."""
+
+
+class TrainingError(MultumError, RuntimeError):
+    """Training cannot start or go on."""
 
 
 @dataclass(frozen=True)

@@ -153,7 +153,8 @@ def _read(path: Path, device: Any) -> tuple[dict, dict[str, Tensor]]:
     try:
         with safe_open(path, framework="pt", device=str(device)) as file:
             metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            # Cloned: a view into the file is not aligned, and kernels give other bits on unaligned memory.
+            tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
     except (SafetensorError, OSError) as error:
         raise FileError(
             f"{path} is a whole safetensors file, however: {error}; it may be truncated or of another kind: "

@@ -86,7 +86,7 @@ def test_swag_divides_by_the_nominal_rank_even_if_fewer_columns_exist() -> None:
 def test_swag_with_scale_zero_is_the_average() -> None:
     ens = swag(scale=0.0)
     visit(ens, THETAS)
-    ens.method.finish(ens)
+    ens.method.conclude(ens)
     assert ens.members == 4
     torch.testing.assert_close(ens.tensors(["theta"])["theta"], torch.full((4, 2), 2.0, dtype=torch.float64))
 
@@ -100,7 +100,7 @@ def test_swag_members_are_its_samples_and_differ(net: nn.Module) -> None:
                 p.add_(0.1 * torch.randn_like(p))
         ens.method.collect(ens)
     wanted = [ens.method.sample(ens, seed) for seed in ens.randomness.seeds[:3]]
-    ens.method.finish(ens)
+    ens.method.conclude(ens)
     assert ens.eval()(x).shape == (3, 6, 2)
     for i, sample in enumerate(wanted):
         assert torch.equal(ens.tensors(["0.weight"])["0.weight"][i], sample["0.weight"])
@@ -116,15 +116,15 @@ def test_swag_state_survives_saving(net: nn.Module, tmp_path) -> None:
     again = multum.load(tmp_path / "a.safetensors", network=net)
     assert set(again.state) == set(ens.state)
     assert all(torch.equal(again.state[name], ens.state[name]) for name in ens.state)
-    ens.method.finish(ens)
-    again.method.finish(again)
+    ens.method.conclude(ens)
+    again.method.conclude(again)
     assert torch.equal(again.eval()(x), ens.eval()(x))
 
 
 def test_swag_without_collected_weights_says_so(net: nn.Module) -> None:
     ens = multum.ensemble(net, multum.Swag(), example=torch.zeros(2, 3))
     with pytest.raises(ConfigError, match="none were"):
-        ens.method.finish(ens)
+        ens.method.conclude(ens)
 
 
 @pytest.mark.parametrize("method", [multum.Snapshot(members=3), multum.FastGeometric(members=3)])
@@ -143,7 +143,7 @@ def test_the_last_collected_networks_become_the_members(method, net: nn.Module) 
         assert collected(ens) == k + 1
         seen.append(ens(x)[0].detach().clone())
     trained = copy.deepcopy(ens)
-    ens.method.finish(ens)
+    ens.method.conclude(ens)
     assert ens.members == 3 and not ens.state
     torch.testing.assert_close(ens(x), torch.stack(seen[1:]), rtol=0, atol=0)
     for executor in ("loop", "vmap"):
@@ -157,7 +157,7 @@ def test_too_few_collected_names_what_would_work(net: nn.Module) -> None:
     ens = multum.ensemble(net, multum.Snapshot(members=3), example=torch.zeros(2, 3))
     ens.method.collect(ens)
     with pytest.raises(ConfigError, match="members=1"):
-        ens.method.finish(ens)
+        ens.method.conclude(ens)
 
 
 def test_snapshots_are_taken_at_the_ends_of_cycles() -> None:

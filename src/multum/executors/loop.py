@@ -21,7 +21,7 @@ def run(
     x: Any,
     members: int,
     per_member: bool,
-    randomness: Randomness,
+    randomness: Randomness | None,
 ) -> Tensor:
     """All members' outputs.
 
@@ -30,14 +30,15 @@ def run(
     Args:
         moving: shared buffers that a forward pass in training changes. They move once per call: every member starts
             from the same values and the members' results are averaged, which is exact in a shared trunk.
+        randomness: the generators, where the members share a dropout mask; None where they share none.
     """
     slices = {name: tensor.unbind(0) for name, tensor in stacked.items()}
     updates: list[dict[str, Tensor]] = []
     outputs = []
-    shared = randomness.shared_state()
+    shared = randomness.shared_state() if randomness is not None else {}
     training = bool(moving) and any(module.training for module in network.modules())
     for i in range(members):
-        if i > 0:
+        if i > 0 and randomness is not None:
             randomness.restore_shared(shared)
         own = {name: parts[i] for name, parts in slices.items()}
         updates.append({name: buffer.clone() for name, buffer in moving.items()} if training else {})

@@ -27,7 +27,7 @@ def run(
     x: Any,
     members: int,
     per_member: bool,
-    randomness: Randomness,
+    randomness: Randomness | None,
 ) -> Tensor:
     """All members' outputs. Shape and arguments: as in `loop.run`.
 

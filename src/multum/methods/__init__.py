@@ -7,27 +7,82 @@ import inspect
 import re
 from typing import Any
 
+from ..errors import ConfigError, did_you_mean
+from ..parsing import named
 from .base import Method
+from .batch_ensemble import BatchEnsemble
 from .deep import Deep
 from .fast_geometric import FastGeometric
+from .hypernet import Hypernet
+from .masksembles import Masksembles
+from .mc_dropout import McDropout
+from .mimo import Mimo
+from .mixture import Mixture
+from .multihead import Multihead
 from .packed import Packed
 from .single import Single
 from .snapshot import Snapshot
 from .swag import Swag
+from .tree_net import TreeNet
 
-__all__ = ["METHODS", "Deep", "FastGeometric", "Method", "Packed", "Single", "Snapshot", "Swag", "catalogue"]
+__all__ = [
+    "METHODS",
+    "BatchEnsemble",
+    "Deep",
+    "FastGeometric",
+    "Hypernet",
+    "Masksembles",
+    "McDropout",
+    "Method",
+    "Mimo",
+    "Mixture",
+    "Multihead",
+    "Packed",
+    "Single",
+    "Snapshot",
+    "Swag",
+    "TreeNet",
+    "catalogue",
+    "parse",
+]
 
 METHODS: dict[str, type[Method]] = {
     cls.__name__.lower(): cls
     for cls in (
+        BatchEnsemble,
         Deep,
         FastGeometric,
+        Hypernet,
+        Masksembles,
+        McDropout,
+        Mimo,
+        Mixture,
+        Multihead,
         Packed,
         Single,
         Snapshot,
         Swag,
+        TreeNet,
     )
 }
+
+
+def parse(text: str) -> Method:
+    """A method as the command line writes it: its name, and fields behind a colon.
+
+    >>> parse("packed:members=4,alpha=2.5").alpha
+    2.5
+    """
+    name, given = named(text)
+    if name.lower() not in METHODS:
+        raise ConfigError(f"a method has a name, however: {name!r} is none. {did_you_mean(name.lower(), METHODS)}")
+    kind: Any = METHODS[name.lower()]
+    known = [f.name for f in dataclasses.fields(kind)]
+    for field in given:
+        if field not in known:
+            raise ConfigError(f"{name} has fields, however: {field!r} is not one. {did_you_mean(field, known)}")
+    tuples = {f.name for f in dataclasses.fields(kind) if "tuple" in str(f.type)}
+    return kind(**{k: (v,) if k in tuples and not isinstance(v, tuple) else v for k, v in given.items()})
 
 
 def catalogue() -> list[dict[str, Any]]:

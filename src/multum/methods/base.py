@@ -9,12 +9,26 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
+from ..rewrite.dependence import Usage, trace_members
 from ..rewrite.trace import skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, install, reset, seeded
 
-__all__ = ["INITS", "Batch", "Birth", "Builder", "Method", "Remake", "Rewritten", "one_of", "whole"]
+__all__ = [
+    "INITS",
+    "Batch",
+    "Birth",
+    "Builder",
+    "Method",
+    "Remake",
+    "Rewritten",
+    "followed",
+    "known_path",
+    "one_of",
+    "whole",
+]
 
 INITS = ("fresh", "pretrained")
 
@@ -34,6 +48,7 @@ class Method:
     """A method's config. Subclasses add fields and `birth`, and say where they differ from the rest."""
 
     reduction: ClassVar[str] = "sum"  # of the members' losses, as the method's paper trains it: "sum" or "mean"
+    deterministic: ClassVar[bool] = True  # False: the outputs are random draws, another one at every call
 
     members: int = 4  # M
 
@@ -44,6 +59,10 @@ class Method:
         """How the members of this network come to be; raises where the method and the network do not fit."""
         raise NotImplementedError
 
+    def finish(self, network: nn.Module, ensemble: Any, index: int) -> nn.Module:
+        """The last touch to member `index`, a plain network already: the same function, perhaps a smaller network."""
+        return network
+
     def alone(self) -> Method | None:
         """The same method with one member and the given weights, which is then the base network; None if it is not."""
         raise NotImplementedError
@@ -52,16 +71,45 @@ class Method:
         """What the members see of one batch; the same for all, unless a method says otherwise."""
         return Batch(x, y, per_member=False)
 
+    # What a training loop asks, where a method differs from training all members together from the first step on.
+
+    def learning_rate(self, default: float, step: int, steps: int, per_epoch: int, lr: float) -> float:
+        """The rate of step 0 .. steps - 1; `default` is the recipe's, `lr` its base rate."""
+        return default
+
+    def birth_after(self, epochs: int) -> int | None:
+        """The number of epochs after which `give_birth` makes the members; None where they are born at the start."""
+        return None
+
+    def turn(self, ensemble: Any, step: int, generator: torch.Generator) -> int | None:
+        """The one member that this step trains; None for all of them."""
+        return None
+
+    def collects(self, epoch: int, epochs: int) -> bool:
+        """Whether `collect` is called at the end of this epoch (1, 2, ... epochs)."""
+        return False
+
+    def collect(self, ensemble: Any) -> None:
+        """Gather what the network is now."""
+
+    def conclude(self, ensemble: Any) -> None:
+        """Training is over: make the members of what was gathered."""
+
     def decays(self, name: str, tensor: Tensor) -> bool:
         """Whether weight decay applies to this parameter."""
         return True
 
+    def undecayed(self, ensemble: Any) -> set[str]:
+        """Names of the parameters without weight decay, where a name and a tensor alone do not tell."""
+        return {name for name, p in ensemble.named_parameters() if not self.decays(name, p)}
+
     def parameter_groups(self, ensemble: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
         """Groups for a torch optimizer: what decays, and what the method keeps from decaying."""
+        kept = self.undecayed(ensemble)
         trainable = [(name, p) for name, p in ensemble.named_parameters() if p.requires_grad]
         groups = [
-            {"params": [p for name, p in trainable if self.decays(name, p)], "weight_decay": weight_decay},
-            {"params": [p for name, p in trainable if not self.decays(name, p)], "weight_decay": 0.0},
+            {"params": [p for name, p in trainable if name not in kept], "weight_decay": weight_decay},
+            {"params": [p for name, p in trainable if name in kept], "weight_decay": 0.0},
         ]
         return [group for group in groups if group["params"]]
 
@@ -72,6 +120,9 @@ class Birth:
     edits: Sequence[Edit] = ()
     born: int | None = None  # members at the start, None for all of them
     folded: bool = False  # whether the network takes all members at once, folded into the batch
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        """Before the first member: all seeds, the last one of what members share; for what is drawn for all at once."""
 
     def member(self, seed: int) -> nn.Module:
         raise NotImplementedError
@@ -86,7 +137,8 @@ class Rewritten(Birth):
     Args:
         edits: how the one-member network differs from the base network.
         owns: name and tensor of the rewritten network -> whether each member has its own.
-        fresh: paths of modules (heads, branches) that every member initialises anew.
+        fresh: paths of modules (heads, branches) or names of tensors that every member initialises anew.
+        builder: of the base network; without one the layers' own initialisation runs again.
     """
 
     def __init__(
@@ -95,17 +147,30 @@ class Rewritten(Birth):
         edits: Sequence[Edit],
         owns: Callable[[str, Tensor], bool],
         fresh: Sequence[str] = (),
+        builder: Builder | None = None,
     ):
         self.network, self.edits, self.owned, self.fresh = network, tuple(edits), owns, tuple(fresh)
+        self.builder = builder
 
     def member(self, seed: int) -> nn.Module:
         one = skeleton(self.network, lambda t: t.detach().clone())
         with seeded(seed):
             apply(one, self.edits, {})
-            if not any(t.is_meta for t in tensors_of(one).values()):
-                for path in self.fresh:
-                    reset(one.get_submodule(path))
+            if self.fresh and not any(t.is_meta for t in tensors_of(one).values()):
+                self._renew(one)
         return one
+
+    def _renew(self, one: nn.Module) -> None:
+        """Only the whole network knows its law (a wide ResNet's head is He-normal): it starts anew, parts are kept."""
+        if self.builder is not None:
+            whole = self.builder()
+        else:
+            whole = skeleton(one, lambda t: t.detach().clone())
+            reset(whole)
+        new, old = tensors_of(whole), tensors_of(one)
+        names = [n for n in new if any(n == f or n.startswith(f"{f}.") for f in self.fresh)]
+        kept = {n for n in names if isinstance(old[n], nn.Parameter) and not old[n].requires_grad}
+        install(one, {n: new[n].detach() for n in names if n not in kept})
 
     def owns(self, name: str, tensor: Tensor) -> bool:
         return self.owned(name, tensor)
@@ -144,3 +209,21 @@ def one_of(name: str, value: Any, known: Sequence[str]) -> None:
             f"{name} is one of {', '.join(map(repr, known))}, however: {name}={value!r}. "
             + did_you_mean(str(value), known)
         )
+
+
+def known_path(name: str, path: str, network: nn.Module) -> None:
+    """Refuse a field that names a module which the network does not have."""
+    paths = [p for p, _ in network.named_modules() if p]
+    if path not in paths:
+        raise ConfigError(
+            f"{name} is the path of a module of the network, however: {name}={path!r}. {did_you_mean(path, paths)}"
+        )
+
+
+def followed(network: nn.Module, example: Any, fix: str) -> Usage:
+    """How one row of the example runs through the network; an error with this fix where that cannot be found out."""
+    try:
+        return trace_members(network, (), tree_map_only(Tensor, lambda t: t[:1], example))
+    except Exception as error:  # a user's network may raise anything on noted tensors
+        reason = f"multum follows one example through the network, however: {type(error).__name__}: {error}"
+        raise RewriteError("the network", [Refusal("", reason, fix)]) from error

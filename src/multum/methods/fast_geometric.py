@@ -60,6 +60,10 @@ class FastGeometric(Method):
         weight = 1 - 2 * t if t < 0.5 else 2 * t - 1
         return weight * self.high + (1 - weight) * self.low
 
+    def learning_rate(self, default: float, step: int, steps: int, per_epoch: int, lr: float) -> float:
+        since = step / per_epoch - self.first(steps // per_epoch)
+        return default if since < 0 else self.rate(math.floor(since), since - math.floor(since))
+
     def first(self, epochs: int) -> int:
         """Epochs before the cycles begin, so that M whole half-cycles fit behind."""
         return math.floor(self.start * epochs)
@@ -72,5 +76,5 @@ class FastGeometric(Method):
     def collect(self, ensemble: Ensemble) -> None:
         remember(ensemble)
 
-    def finish(self, ensemble: Ensemble) -> None:
+    def conclude(self, ensemble: Ensemble) -> None:
         release(ensemble, self.members)

@@ -53,6 +53,9 @@ class Snapshot(Method):
         length = math.ceil(steps / self.members)
         return lr / 2 * (math.cos(math.pi * ((step - 1) % length) / length) + 1)
 
+    def learning_rate(self, default: float, step: int, steps: int, per_epoch: int, lr: float) -> float:
+        return self.rate(step + 1, steps, lr) if self.cycles else default
+
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether a snapshot is taken at the end of this epoch (1, 2, ... epochs).
 
@@ -65,5 +68,5 @@ class Snapshot(Method):
     def collect(self, ensemble: Ensemble) -> None:
         remember(ensemble)
 
-    def finish(self, ensemble: Ensemble) -> None:
+    def conclude(self, ensemble: Ensemble) -> None:
         release(ensemble, self.members)

@@ -72,7 +72,7 @@ class Swag(Method):
             state[f"swag.columns.{name}"] = column if columns is None else torch.cat([columns, column])[-self.rank :]
         state["swag.count"] = state["swag.count"] + 1
 
-    def finish(self, ensemble: Ensemble) -> None:
+    def conclude(self, ensemble: Ensemble) -> None:
         """Sample the members; batch norm statistics are the run's last ones until they are computed anew."""
         if int(ensemble.state.get("swag.count", torch.zeros(()))) < 1:
             raise ConfigError(

@@ -5,12 +5,12 @@ or go together: a convolution ties its weight's input index j to channel j of it
 both sides; a view, a concatenation or a split only moves numbers around, so the very same operation is applied to the
 numbers. What an operation does to channels is written once per kind of operation, not once per architecture.
 
-`slots.py` says how numbers are kept on a tensor, `channel_rules.py` what operations do to them.
+`slots.py` says how numbers are kept on a tensor, `channel_rules.py` and `layer_rules.py` what operations do to them,
+and `wiring.py` holds a thinner network to what was found here.
 """
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,12 +22,14 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from ..errors import Refusal
+from ..errors import Refusal, RewriteError
+from . import layer_rules  # noqa: F401  (it registers its rules)
+from .attributes import norm_dims
 from .channel_rules import CONSTANTS, rule_for
-from .slots import FIXED, WILD, compact, slots_of
+from .slots import FIXED, WILD, compact, is_wild, numbers_in, slots_of, vector
 from .trace import Traced, run_traced
 
-__all__ = ["Channels", "Segment", "trace_channels"]
+__all__ = ["ChannelTracer", "Channels", "Segment", "run_on_meta", "trace_channels"]
 
 
 @dataclass
@@ -57,7 +59,11 @@ class Channels:
     classes: dict[str, list[np.ndarray]]
     segments: list[Segment]
     refusals: list[Refusal]
-    unused: list[str]
+    unused: list[str]  # parameters that the run did not touch
+    wide: list[str]  # weights whose outputs keep their number because of something inside the network
+    norms: dict[str, list[np.ndarray]]  # path of a norm without tensors -> the classes of what it normalises over
+    sums: list[np.ndarray]  # the classes that disappear in each sum or product, in the order of the program
+    by_position: bool  # whether channels are picked by their position somewhere
 
 
 def trace_channels(network: nn.Module, x: Any) -> Channels:
@@ -67,21 +73,34 @@ def trace_channels(network: nn.Module, x: Any) -> Channels:
     >>> [(s.width, s.where) for s in trace_channels(net, torch.zeros(1, 3)).segments]
     [(8, (('0.weight', 0), ('0.bias', 0), ('2.weight', 1)))]
     """
+    tracer, out = run_on_meta(lambda: ChannelTracer(network), network, x)
+    return tracer.finish(out)
+
+
+def run_on_meta(make: Any, network: nn.Module, x: Any) -> tuple[Any, Any]:
+    """A new tracer and the network's output after a run, on the meta device if that is possible."""
+    tracer = make()
     try:
-        return _run(network, x, "meta")
-    except (RuntimeError, NotImplementedError, ValueError):
+        return tracer, run_traced(network, x, tracer, tracer.begin, device="meta")
+    except Exception:
         # Reading values in Python is impossible on meta; there the run on the real device decides.
-        return _run(network, x, None)
-
-
-def _run(network: nn.Module, x: Any, device: str | None) -> Channels:
-    tracer = _ChannelTracer(network)
-    tracer.freeze(run_traced(network, x, tracer, tracer.begin, device=device))
-    return tracer.finish()
+        tracer = make()
+    try:
+        return tracer, run_traced(network, x, tracer, tracer.begin, device=None)
+    except Exception as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        refusal = Refusal(
+            tracer.path,
+            f"what happens to channels here cannot be followed: {reason}",
+            "write it with ordinary operations, or use Deep instead of a thinner network",
+        )
+        raise RewriteError("thinning", [*tracer.refusals.values(), refusal]) from error
 
 
 @dataclass
-class _ChannelTracer:
+class ChannelTracer:
+    """Collects what belongs together while a network runs on numbered tensors."""
+
     network: nn.Module
     path: str = ""
     func: Any = None
@@ -89,7 +108,11 @@ class _ChannelTracer:
     first: dict[tuple[str, int], int] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     edges: list[np.ndarray] = field(default_factory=list)
+    summed: list[np.ndarray] = field(default_factory=list)
+    norms: dict[str, list[Tensor]] = field(default_factory=dict)
     refusals: dict[tuple[str, str], Refusal] = field(default_factory=dict)
+    untouched: dict[int, str] = field(default_factory=dict)
+    positional: bool = False
 
     # -- notes of what exists before the run -------------------------------------------------------------------------
 
@@ -104,21 +127,30 @@ class _ChannelTracer:
                 numbers = torch.arange(self.count, self.count + size)
                 slots.append(numbers.view([-1 if e == d else 1 for e in range(tensor.ndim)]).expand(tensor.shape))
                 self.count += size
+        self.untouched[id(slots)] = name
         return slots
 
     def factory(self, func: Any, output: Tensor) -> Any:
         return WILD if func.overloadpacket in CONSTANTS else None
 
     def enter(self, path: str, inputs: Any) -> None:
-        """Nothing to learn from a module's inputs."""
+        """A norm without tensors of its own has a size all the same: that of its input."""
+        module = self.network.get_submodule(path)
+        x = next((t for t in tree_flatten(inputs)[0] if isinstance(t, Traced)), None)
+        if x is not None and path not in self.norms:
+            self.norms[path] = [vector(self, slots_of(x), d, x.shape[d]) for d in norm_dims(module, x.ndim)]
 
     # -- what operations do --------------------------------------------------------------------------------------------
 
     def result(self, func: Any, args: tuple, kwargs: dict, outputs: list[Tensor | None]) -> list[Any]:
         self.func = func
         inputs = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Tensor)]
+        for t in inputs:
+            self.untouched.pop(id(getattr(t, "note", None)), None)
+        if func.overloadpacket in CONSTANTS:
+            return [WILD]
         if not any(slots_of(t) for t in inputs):
-            wild = all(isinstance(t, Traced) and t.note == WILD for t in inputs)
+            wild = all(is_wild(t) for t in inputs)
             return [WILD if wild else None for _ in outputs]
         rule = rule_for(func)
         if rule is None:
@@ -131,6 +163,14 @@ class _ChannelTracer:
         notes = rule(self, args, kwargs, outputs)
         return [compact(slots) if slots else None for slots in (list(notes) + [None] * len(outputs))[: len(outputs)]]
 
+    def write(self, target: Tensor, note: Any) -> None:
+        """The rules have tied what was written to what was there; only a constant had nothing to tie it to."""
+        if is_wild(target) and target._is_view() and isinstance(note, list):
+            self.refuse("channels are written into a part of a constant", "build the tensor with torch.cat or stack")
+            self.freeze_slots(note)
+        elif isinstance(target, Traced) and not target._is_view():
+            target.note = note
+
     def refuse(self, reason: str, fix: str) -> None:
         self.refusals.setdefault((self.path, reason), Refusal(self.path, reason, fix))
 
@@ -140,29 +180,35 @@ class _ChannelTracer:
         for d in range(a.ndim):
             if a.stride(d) == 0 and b.stride(d) == 0 and a.shape[d] > 1:
                 a, b = a.narrow(d, 0, 1), b.narrow(d, 0, 1)
-        pairs = torch.stack([a.reshape(-1), b.reshape(-1)])
-        pairs = pairs[:, pairs[0] != pairs[1]]
-        if pairs.shape[1]:
-            self.edges.append(torch.unique(pairs, dim=1).numpy())
+        left, right = a.reshape(-1).numpy(), b.reshape(-1).numpy()
+        differ = left != right
+        if differ.any():
+            self.edges.append(np.stack([left[differ], right[differ]]))
 
     def freeze(self, tensors: Any) -> None:
         """The widths of these tensors never change."""
         for t in tree_flatten(tensors)[0]:
-            for slot in slots_of(t):
-                self.tie(slot, torch.tensor(FIXED))
+            self.freeze_slots(slots_of(t))
+
+    def freeze_slots(self, slots: list[Tensor]) -> None:
+        for slot in slots:
+            self.tie(slot, torch.tensor(FIXED))
+
+    def sums(self, slot: Tensor) -> None:
+        self.summed.append(np.unique(numbers_in(slot).numpy()))
+
+    def by_position(self) -> None:
+        self.positional = True
 
     # -- the outcome ---------------------------------------------------------------------------------------------------
 
-    def finish(self) -> Channels:
-        edges = np.concatenate([np.zeros((2, 0), dtype=np.int64), *self.edges], axis=1)
-        graph = coo_matrix((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=(self.count, self.count))
-        _, component = connected_components(graph, directed=False)
-        touched = np.zeros(self.count, dtype=bool)
-        touched[edges.reshape(-1)] = True
+    def finish(self, out: Any) -> Channels:
+        inside, _ = self.components()
+        self.freeze(out)
+        component, touched = self.components()
         # Component numbers are shifted so that what never changes is class 0, also where nothing constrains it.
         label = np.where(touched, component + 1, 0)
         label[component == component[FIXED]] = 0
-
         classes = {
             name: [
                 label[self.first[name, d] : self.first[name, d] + size]
@@ -173,18 +219,33 @@ class _ChannelTracer:
             for name, shape in self.shapes.items()
         }
         parameters = dict(self.network.named_parameters())
-        unused = [
-            name
-            for name, shape in self.shapes.items()
-            if name in parameters
-            and math.prod(shape) > 1
-            and not any(
-                touched[self.first[name, d] : self.first[name, d] + size].any()
-                for d, size in enumerate(shape)
-                if (name, d) in self.first
-            )
-        ]
-        return Channels(classes, _segments(classes), list(self.refusals.values()), unused)
+        return Channels(
+            classes=classes,
+            segments=_segments(classes),
+            refusals=list(self.refusals.values()),
+            unused=[n for n in self.untouched.values() if n in parameters and parameters[n].numel() > 1],
+            wide=[n for n, shape in self.shapes.items() if self.is_wide(n, shape, inside)],
+            norms={path: [label[numbers.numpy()] for numbers in dims] for path, dims in self.norms.items()},
+            sums=[np.unique(label[numbers]) for numbers in self.summed],
+            by_position=self.positional,
+        )
+
+    def is_wide(self, name: str, shape: tuple[int, ...], component: np.ndarray) -> bool:
+        path, _, last = name.rpartition(".")
+        layer = isinstance(self.network.get_submodule(path), (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d))
+        if not layer or last != "weight" or (name, 0) not in self.first:
+            return False
+        rows = component[self.first[name, 0] : self.first[name, 0] + shape[0]]
+        return bool((rows == component[FIXED]).all())
+
+    def components(self) -> tuple[np.ndarray, np.ndarray]:
+        """The component of every number, and whether anything was said about it."""
+        edges = np.concatenate([np.zeros((2, 0), dtype=np.int64), *self.edges], axis=1)
+        graph = coo_matrix((np.ones(edges.shape[1]), (edges[0], edges[1])), shape=(self.count, self.count))
+        _, component = connected_components(graph, directed=False)
+        touched = np.zeros(self.count, dtype=bool)
+        touched[edges.reshape(-1)] = True
+        return component, touched
 
 
 def _segments(classes: dict[str, list[np.ndarray]]) -> list[Segment]:

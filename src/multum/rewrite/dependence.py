@@ -98,7 +98,9 @@ class _MemberTracer:
         target.note = note
         if isinstance(target._base, Traced):
             old = target._base.note
-            target._base.note = _Note(*(a or b for a, b in zip(old[:2], note[:2], strict=True)), old[2] | note[2])
+            target._base.note = _Note(
+                old.per_member or note.per_member, old.from_input or note.from_input, old.upstream | note.upstream
+            )
 
     def count(self, packet: Any, args: tuple, outputs: list[Tensor | None], note: _Note) -> None:
         name, out = packet.__name__, outputs[0]

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["DROPOUTS", "Randomness"]
+__all__ = ["DROPOUTS", "Drawing", "Randomness"]
 
 _SOURCES: weakref.WeakValueDictionary[int, Randomness] = weakref.WeakValueDictionary()
 _HANDLES = itertools.count(1)
@@ -69,7 +69,7 @@ class Randomness:
     def load_state(self, state: dict[str, Tensor]) -> None:
         for device, rows in state.items():
             for generator, row in zip(self.on(torch.device(device)), rows, strict=True):
-                generator.set_state(row.contiguous())
+                generator.set_state(row.clone())  # torch 2.13 crashes on a view into a larger tensor
 
 
 def _restored(seeds: list[int], state: dict[str, Tensor]) -> Randomness:
@@ -114,26 +114,44 @@ def _(info: Any, in_dims: Any, x: Tensor, p: float, channelwise: bool, member: A
     return torch.stack(masks), 0
 
 
-class _MemberDropout(nn.modules.dropout._DropoutNd):
+class Drawing:
+    """A layer that draws a mask of its own for its member; an ensemble gives it its generators and its number."""
+
+    always = False  # also in eval mode, where members are samples of one network
+    training: bool
+    randomness: Randomness
+    member: Tensor | None
+
+    def forget(self) -> None:
+        """Be a layer of a plain network again."""
+        fields: Any = self.__dict__
+        fields["_buffers"].pop("member", None)
+        fields["_non_persistent_buffers_set"].discard("member")
+        for name in ("randomness", "always"):
+            fields.pop(name, None)
+
+    def draw(self, x: Tensor, p: float, channelwise: bool) -> Tensor | None:
+        """The mask of what `x` keeps; None where nothing is dropped."""
+        if not (self.training or self.always) or p == 0:
+            return None
+        # Samples of one network are trained as one network: the same mask for all, computed once.
+        member = None if self.training and self.always else self.member
+        return keep(x.detach(), p, channelwise, member, self.randomness.handle)
+
+
+class _MemberDropout(Drawing, nn.modules.dropout._DropoutNd):
     """Dropout of one member. Shape: any; the mask is [B, C, 1, ...] where whole channels are dropped."""
 
     plain: type[nn.Module]
     channelwise = False
-    always = False  # also in eval mode, where members are samples of one network
-    randomness: Randomness
-    member: Tensor | None
 
     def fold(self) -> None:
         self.__class__ = self.plain  # type: ignore[assignment]
-        del self._buffers["member"], self.__dict__["randomness"]
-        self._non_persistent_buffers_set.discard("member")
-        self.__dict__.pop("always", None)
+        Drawing.forget(self)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not (self.training or self.always) or self.p == 0:
-            return x
-        mask = keep(x.detach(), self.p, self.channelwise, self.member, self.randomness.handle)
-        return self.combine(x, mask)
+        mask = self.draw(x, self.p, self.channelwise)
+        return x if mask is None else self.combine(x, mask)
 
     def combine(self, x: Tensor, mask: Tensor) -> Tensor:
         return x * mask if self.p == 1 else x * (mask / (1 - self.p))

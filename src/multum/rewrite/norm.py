@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["NORMS", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d"]
+__all__ = ["NORMS", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "norm_tensors"]
 
 
 @torch.library.custom_op("multum::batch_norm", mutates_args=())
@@ -146,3 +146,19 @@ class BatchNorm3d(_MemberNorm, nn.BatchNorm3d):
 
 
 NORMS: dict[type[nn.Module], type[nn.Module]] = {c.plain: c for c in (BatchNorm1d, BatchNorm2d, BatchNorm3d)}
+
+
+def norm_tensors(network: nn.Module) -> set[str]:
+    """Names of the affine parameters and statistics of every norm: torch's own, and what a user calls a norm.
+
+    >>> sorted(norm_tensors(nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8))))
+    ['1.bias', '1.weight']
+    """
+    known = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+    found = set()
+    for path, module in network.named_modules():
+        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+        named = "norm" in type(module).__name__.lower() and all(t.ndim < 2 for _, t in tensors)
+        if isinstance(module, known) or named:
+            found |= {f"{path}.{name}" if path else name for name, _ in tensors}
+    return found

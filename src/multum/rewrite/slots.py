@@ -15,7 +15,19 @@ from torch import Tensor
 
 from .trace import Traced, Tracer
 
-__all__ = ["FIXED", "WILD", "Ties", "along", "compact", "is_wild", "slots_of", "spread", "varies", "vector"]
+__all__ = [
+    "FIXED",
+    "WILD",
+    "Ties",
+    "along",
+    "compact",
+    "is_wild",
+    "numbers_in",
+    "slots_of",
+    "spread",
+    "varies",
+    "vector",
+]
 
 FIXED = 0
 WILD = "wild"  # the note of a constant such as zeros: it fits any width
@@ -50,12 +62,22 @@ def slots_of(t: Any) -> list[Tensor]:
     return t.note if isinstance(t, Traced) and isinstance(t.note, list) else []
 
 
-def varies(slot: Tensor) -> frozenset[int]:
-    """The dimensions along which the numbers of a slot differ."""
-    small = slot
+def stored(slot: Tensor) -> Tensor:
+    """The part of a slot that is in memory: dimensions that only repeat it have size 1."""
     for d, size in enumerate(slot.shape):
         if size > 1 and slot.stride(d) == 0:
-            small = small.narrow(d, 0, 1)
+            slot = slot.narrow(d, 0, 1)
+    return slot
+
+
+def numbers_in(slot: Tensor) -> Tensor:
+    """Its numbers in order, once per place in memory."""
+    return stored(slot).reshape(-1)
+
+
+def varies(slot: Tensor) -> frozenset[int]:
+    """The dimensions along which the numbers of a slot differ."""
+    small = stored(slot)
     return frozenset(
         d
         for d, size in enumerate(small.shape)

@@ -9,10 +9,11 @@ heads follow from `channels.py`; input and output sizes stay. Trained weights ar
 from __future__ import annotations
 
 import fnmatch
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -21,15 +22,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..errors import ConfigError, ExampleError, MultumError, Refusal, RewriteError
+from ..errors import ConfigError, ExampleError, Refusal, RewriteError
+from .attributes import attributes_for, width_attributes
 from .channels import Channels, trace_channels
+from .thinning import Thinning
 from .trace import arguments, follow, skeleton, tensors_of
-from .walker import Edit, apply, attributes_for, names_of, reset, seeded, width_attributes
+from .walker import Edit, names_of
+from .wiring import compare_wiring
 
-__all__ = ["DENSE", "Thinning", "output_of", "plan_thinning", "thin"]
+__all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin"]
 
 # "No subgroups on the first layer of ResNet's blocks" (Packed-Ensembles, appendix); WRN blocks do take them.
 DENSE = ("BasicBlock.conv1", "Bottleneck.conv1")
+
+log = logging.getLogger("multum")
 
 
 def thin(
@@ -61,94 +67,21 @@ def thin(
     return plan.build(network, init=init, seed=seed)
 
 
-@dataclass(frozen=True)
-class Thinning:
-    """How one network becomes thinner. Shape: `keep[i]` classes of `channels.segments[i]` stay."""
+def drop_channels(network: nn.Module, channels: Channels, gone: np.ndarray, example: Any) -> nn.Module:
+    """A copy of the network without these classes of channels, everything else as it was.
 
-    channels: Channels
-    keep: tuple[int, ...]
-    edits: tuple[Edit, ...]
-    subgroups: dict[str, tuple[int, int]]  # weight name -> (groups before, gamma), where gamma > 1
-
-    def choose(self, seed: int | None = None) -> dict[str, list[np.ndarray]]:
-        """The indices that stay, for every dimension of every tensor: the first ones, or a seeded choice."""
-        rng = None if seed is None else np.random.default_rng(seed)
-        stays = {0}
-        for segment, n in zip(self.channels.segments, self.keep, strict=True):
-            chosen = segment.classes[:n] if rng is None else rng.choice(segment.classes, n, replace=False)
-            stays.update(chosen.tolist())
-        keepers = np.array(sorted(stays))
-        return {
-            name: [np.flatnonzero(np.isin(labels, keepers)) for labels in dims]
-            for name, dims in self.channels.classes.items()
-        }
-
-    def cut(self, tensors: dict[str, Tensor], kept: dict[str, list[np.ndarray]]) -> dict[str, Tensor]:
-        """Slices of the given tensors; a convolution that gets subgroups keeps the blocks on its diagonal."""
-        out = {}
-        for name, dims in kept.items():
-            tensor = tensors[name].detach()
-            for d, indices in enumerate(dims):
-                if len(indices) < tensor.shape[d]:
-                    tensor = tensor.index_select(d, torch.as_tensor(indices, device=tensor.device))
-            if name in self.subgroups:
-                tensor = diagonal_blocks(tensor, *self.subgroups[name])
-            out[name] = tensor.clone(memory_format=torch.contiguous_format)
-        return out
-
-    def build(
-        self, network: nn.Module, *, init: str, seed: int, builder: Callable[[], nn.Module] | None = None
-    ) -> nn.Module:
-        """One thin network. "fresh": its own initialisation under `seed`; "pretrained": a seeded choice of channels.
-
-        What no layer initialises itself (tokens, positions) is a slice of what `builder` makes, or of the given values.
-        """
-        if init not in ("fresh", "pretrained"):
-            raise ConfigError(f'init is "fresh" or "pretrained", however: init={init!r}')
-        given = tensors_of(network)
-        fresh = init == "fresh"
-        if fresh:
-            self._refuse_frozen(network)
-        new = skeleton(network, lambda t: t.detach())
-        apply(new, self.edits, self.cut(given, self.choose(None if fresh else seed)))
-        if not fresh or any(t.is_meta for t in given.values()):
-            return new
-        with seeded(seed):
-            left = reset(new)
-            if left and builder is not None:
-                source = tensors_of(builder())
-                values = self.cut(source, {n: k for n, k in self.choose(None).items() if n in source})
-                apply(new, (), {name: values[name] for name in left if name in values})
-        return new
-
-    def _refuse_frozen(self, network: nn.Module) -> None:
-        changed = {
-            name
-            for s, n in zip(self.channels.segments, self.keep, strict=True)
-            if n < len(s.classes)
-            for name, _ in s.where
-        }
-        frozen = [name for name, p in network.named_parameters() if name in changed and not p.requires_grad]
-        if frozen:
-            raise RewriteError(
-                "thinning with fresh weights",
-                [
-                    Refusal(
-                        name,
-                        "it is frozen, but at another width it would start from random values and stay so",
-                        'use init="pretrained", which keeps slices of it, or unfreeze it',
-                    )
-                    for name in frozen
-                ],
-            )
-
-
-def diagonal_blocks(weight: Tensor, groups: int, gamma: int) -> Tensor:
-    """[out, in/groups, ...] -> [out, in/(groups*gamma), ...]: what each subgroup's outputs see of its own inputs."""
-    out, inner, *kernel = weight.shape
-    # g b o c i ...: groups, subgroup of the outputs, its outputs, subgroup of the inputs, its inputs
-    blocks = weight.view(groups, gamma, out // (groups * gamma), gamma, inner // gamma, *kernel)
-    return torch.stack([blocks[:, b, :, b] for b in range(gamma)], dim=1).reshape(out, inner // gamma, *kernel)
+    >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> found = trace_channels(net, torch.zeros(1, 3))
+    >>> drop_channels(net, found, found.segments[0].classes[:3], torch.zeros(1, 3))[0]
+    Linear(in_features=3, out_features=5, bias=True)
+    """
+    keep = tuple(int((~np.isin(s.classes, gone)).sum()) for s in channels.segments)
+    draft = Thinning(channels, keep, example)
+    plan = replace(draft, edits=tuple(_edits(network, draft).values()))
+    kept = {
+        name: [np.flatnonzero(~np.isin(labels, gone)) for labels in dims] for name, dims in channels.classes.items()
+    }
+    return plan.apply(network, kept)
 
 
 def plan_thinning(
@@ -169,11 +102,25 @@ def plan_thinning(
     """
     if not isinstance(gamma, int) or gamma < 1:
         raise ConfigError(f"gamma is a whole number of subgroups >= 1, however: gamma={gamma!r}")
-    x = tree_map_only(Tensor, lambda t: t[:2], example)
+    meta = any(t.is_meta for t in tensors_of(network).values())
+    x = tree_map_only(Tensor, lambda t: t[:2].to("meta") if meta else t[:2], example)
     expected = output_of(network, x)
     channels = trace_channels(network, x)
-    refusals = list(channels.refusals)
-    refusals += [
+    _refuse(channels)
+    alone = [max(1, min(len(s.classes), math.ceil(width(s.width) / s.multiplicity))) for s in channels.segments]
+    try:
+        plan = _proven(network, Thinning(channels, tuple(alone), x), gamma, min_channels, dense, expected)
+    except RewriteError:
+        alike = _equal_widths(channels, alone)
+        if alike == alone:
+            raise
+        plan = _proven(network, Thinning(channels, tuple(alike), x), gamma, min_channels, dense, expected)
+    _tell_what_stays(channels, plan, width)
+    return plan
+
+
+def _refuse(channels: Channels) -> None:
+    unused = [
         Refusal(
             name,
             "this parameter is not used when the network runs on the example",
@@ -181,55 +128,72 @@ def plan_thinning(
         )
         for name in channels.unused
     ]
+    if channels.refusals or unused:
+        raise RewriteError("thinning", [*channels.refusals, *unused])
+
+
+def _equal_widths(channels: Channels, keep: list[int]) -> list[int]:
+    """Widths that are equal in the given network, made equal again: an embedding and its heads, both whole heads.
+
+    Code such as `x.reshape(batch, tokens, channels)` after attention needs that; other code would only lose by it.
+    """
+    shared: dict[int, int] = {}
+    for s in channels.segments:
+        shared[s.width] = math.lcm(shared.get(s.width, 1), s.multiplicity)
+    out = []
+    for s, n in zip(channels.segments, keep, strict=True):
+        whole = math.ceil(n * s.multiplicity / shared[s.width]) * shared[s.width]
+        out.append(min(len(s.classes), whole // s.multiplicity))
+    return out
+
+
+def _tell_what_stays(channels: Channels, plan: Thinning, width: Callable[[int], int]) -> None:
+    thinner = any(n < len(s.classes) for s, n in zip(channels.segments, plan.keep, strict=True))
+    if channels.wide and width(1024) < 1024:
+        log.log(
+            logging.INFO if thinner else logging.WARNING,
+            "multum keeps the width of %s: inside the network something else has that very size",
+            ", ".join(channels.wide),
+        )
+
+
+def _proven(
+    network: nn.Module, draft: Thinning, gamma: int, min_channels: int, dense: tuple[str, ...], expected: Tensor
+) -> Thinning:
+    """The plan with its edits; the thinner network has run, its output as before, its channels wired as before."""
+    edits = _edits(network, draft)
+    plan = replace(draft, edits=tuple(edits.values()))
+    kept = plan.choose()
+    thinner = plan.apply(network, kept)
+    _run(thinner, plan.example, expected)
+    refusals = compare_wiring(thinner, plan.example, plan.channels, kept)
     if refusals:
         raise RewriteError("thinning", refusals)
-    keep = tuple(max(1, min(len(s.classes), math.ceil(width(s.width) / s.multiplicity))) for s in channels.segments)
-    draft = Thinning(channels, keep, (), {})
-    shapes = {name: tuple(len(k) for k in dims) for name, dims in draft.choose().items()}
-    edits, subgroups = _edits(network, channels, shapes, gamma, min_channels, dense)
-    plan = Thinning(channels, keep, edits, subgroups)
-    _prove(network, plan, x, expected)
+    subgroups = _subgroups(network, draft.channels, edits, gamma, min_channels, dense)
+    if subgroups:
+        plan = replace(plan, edits=tuple(edits.values()), subgroups=subgroups)
+        _run(plan.apply(network, kept), plan.example, expected)
     return plan
 
 
-def _edits(
-    network: nn.Module,
-    channels: Channels,
-    shapes: dict[str, tuple[int, ...]],
-    gamma: int,
-    min_channels: int,
-    dense: tuple[str, ...],
-) -> tuple[tuple[Edit, ...], dict[str, tuple[int, int]]]:
+def _edits(network: nn.Module, draft: Thinning) -> dict[str, Edit]:
+    """The attributes that change, by the path of their module."""
     old = {name: tuple(t.shape) for name, t in tensors_of(network).items()}
+    shapes, norms = draft.shapes(), draft.norm_shapes()
     for first, names in names_of(network).items():
         for name in names:
             old[name] = old[first]
             if first in shapes:
                 shapes[name] = shapes[first]
-    classes = channels.classes
-    edits, subgroups = [], {}
-    for path, module, parent, child in _with_parents(network):
+    edits = {}
+    for path, module in network.named_modules():
         prefix = f"{path}." if path else ""
         own = [n for n, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))]
         mine = {n: shapes[prefix + n] for n in own if prefix + n in shapes}
+        if norms.get(path):
+            mine = {"weight": norms[path]}
         attributes = attributes_for(module, mine) if mine else {}
-        if isinstance(module, nn.modules.conv._ConvNd) and not module.transposed and "weight" in mine:
-            weight = classes.get(prefix + "weight")
-            named = any(
-                pattern == f"{type(parent).__name__}.{child}" or fnmatch.fnmatchcase(path, pattern) for pattern in dense
-            )
-            edge = weight is None or not weight[1].any() or not weight[0].any()
-            if not named and not edge:
-                fits = subgroups_that_fit(
-                    attributes["in_channels"] // attributes["groups"],
-                    attributes["out_channels"] // attributes["groups"],
-                    gamma,
-                    min_channels,
-                )
-                if fits > 1:
-                    subgroups[prefix + "weight"] = (attributes["groups"], fits)
-                    attributes["groups"] *= fits
-        elif not mine:
+        if not attributes:
             widths: dict[int, set[int]] = defaultdict(set)
             for name, shape in shapes.items():
                 if name.startswith(prefix):
@@ -238,8 +202,36 @@ def _edits(
             attributes = width_attributes(module, widths)
         changed = {k: v for k, v in attributes.items() if getattr(module, k, None) != v}
         if changed:
-            edits.append(Edit(path, changed))
-    return tuple(edits), subgroups
+            edits[path] = Edit(path, changed)
+    return edits
+
+
+def _subgroups(
+    network: nn.Module,
+    channels: Channels,
+    edits: dict[str, Edit],
+    gamma: int,
+    min_channels: int,
+    dense: tuple[str, ...],
+) -> dict[str, tuple[int, int]]:
+    """Weight name -> (groups before, gamma) of the convolutions that get subgroups; their edits get the groups."""
+    found = {}
+    for path, module, parent, child in _with_parents(network):
+        weight = channels.classes.get(f"{path}.weight" if path else "weight")
+        if not isinstance(module, nn.modules.conv._ConvNd) or module.transposed or weight is None:
+            continue
+        named = any(p == f"{type(parent).__name__}.{child}" or fnmatch.fnmatchcase(path, p) for p in dense)
+        if named or not weight[0].any() or not weight[1].any():  # the stem and the head have a fixed side
+            continue
+        attributes = edits[path].attributes if path in edits else {}
+        inputs, outputs, groups = (
+            attributes.get(a, getattr(module, a)) for a in ("in_channels", "out_channels", "groups")
+        )
+        fits = subgroups_that_fit(inputs // groups, outputs // groups, gamma, min_channels)
+        if fits > 1:
+            found[f"{path}.weight" if path else "weight"] = (groups, fits)
+            edits[path] = Edit(path, {**attributes, "groups": groups * fits})
+    return found
 
 
 def subgroups_that_fit(inputs: int, outputs: int, gamma: int, min_channels: int) -> int:
@@ -269,18 +261,15 @@ class _Place:
         """Only the path matters."""
 
 
-def _prove(network: nn.Module, plan: Thinning, x: Any, expected: Tensor) -> None:
-    """Run the thinner network: every width as planned, the output as before."""
-    meta = any(t.is_meta for t in tensors_of(network).values())
-    trial = skeleton(network, lambda t: t.detach())
-    apply(trial, plan.edits, plan.cut(tensors_of(network), plan.choose()))
+def _run(thinner: nn.Module, x: Any, expected: Tensor) -> None:
+    """Refuse a thinner network that does not run, or gives another output."""
     place = _Place()
-    follow(trial, place)
+    follow(thinner, place)
     fix = "name this width in the module's own code by the input's shape, or use Deep instead of a thinner network"
     try:
-        found = output_of(trial, x, check=not meta)
-    except (MultumError, RuntimeError, ValueError, AssertionError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        found = output_of(thinner, x)
+    except Exception as error:  # a user's network may raise anything
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RewriteError(
             "thinning", [Refusal(place.path, f"the thinner network does not run: {reason}", fix)]
         ) from error
@@ -291,10 +280,10 @@ def _prove(network: nn.Module, plan: Thinning, x: Any, expected: Tensor) -> None
         )
 
 
-def output_of(network: nn.Module, x: Any, check: bool = True) -> Tensor:
+def output_of(network: nn.Module, x: Any) -> Tensor:
     """What the network gives for an example in eval mode, on a copy, so that nothing moves; clear errors otherwise."""
     trial = skeleton(network, lambda t: t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()).eval()
-    args, kwargs = arguments(x)
+    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
     with torch.no_grad():
         out = trial(*args, **kwargs)
     if not isinstance(out, Tensor):

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
@@ -66,6 +67,11 @@ class Traced(Tensor):
         out = func(*plain_args, **plain_kwargs)
         leaves, spec = tree_flatten(out)
         notes = tracer.result(func, args, kwargs, [leaf if isinstance(leaf, Tensor) else None for leaf in leaves])
+        if torch.Tag.inplace_view in func.tags and isinstance(args[0], Traced):
+            with no_dispatch():
+                func(*args, **kwargs)  # the wrapper has a shape of its own
+            args[0].note = notes[0]
+            return args[0]
         if in_place:
             tracer.write(args[0], notes[0])
             return args[0]
@@ -82,7 +88,7 @@ def writes_first(func: Any) -> bool:
         return False
     written = [i for i, a in enumerate(func._schema.arguments) if a.alias_info is not None and a.alias_info.is_write]
     returned = any(r.alias_info is not None for r in func._schema.returns)
-    if (returned and written != [0]) or torch.Tag.inplace_view in func.tags:
+    if returned and written != [0]:
         raise NotImplementedError(f"{func} changes a tensor in a way that cannot be followed")
     # Batch norm writes its running statistics and returns none of them: nothing to follow there.
     return returned
@@ -141,6 +147,17 @@ def plain_attention():
         torch.backends.mha.set_fastpath_enabled(before)
 
 
+@contextmanager
+def _plain_recurrence():
+    """Run recurrent layers as ordinary operations, which they are on meta anyway."""
+    before = torch.backends.mkldnn.enabled
+    torch.backends.mkldnn.enabled = False
+    try:
+        yield
+    finally:
+        torch.backends.mkldnn.enabled = before
+
+
 def follow(network: nn.Module, tracer: Any) -> None:
     """Keep `tracer.path` at the module that is running; `tracer.enter`, if any, sees the inputs."""
     running = [""]
@@ -190,5 +207,5 @@ def run_traced(
         if what is not None:
             noted[name] = Traced(tensor.detach(), what, tracer)
     args, kwargs = arguments(tree_map(lambda t: place(t) if type(t) is Tensor else t, x))
-    with torch.no_grad(), plain_attention(), _Factories(tracer):
+    with torch.no_grad(), plain_attention(), _plain_recurrence(), _Factories(tracer):
         return torch.func.functional_call(network, noted, args, kwargs)

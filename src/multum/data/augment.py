@@ -1,0 +1,119 @@
+"""Augmentation of whole batches of image tensors, on their device, from one generator: no Python loop over images.
+
+Random numbers come from a `Draw`: drawn on the CPU, so that every device sees the same ones, and for all members'
+batches at once, so that a member that trains alone gets the numbers it would get among the others.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+__all__ = ["Draw", "crop", "cutmix", "cutout", "flip", "mixup"]
+
+
+class Draw:
+    """Random numbers for the rows of one batch, or of every member's batch, or of one member's among them.
+
+    Shape: rows are member-major, [members * batch]; with `only` the numbers are that member's rows of the same draw.
+
+    >>> every = Draw(torch.Generator().manual_seed(0), members=3).uniform(6)
+    >>> second = Draw(torch.Generator().manual_seed(0), members=3, only=1).uniform(2)
+    >>> torch.equal(every[2:4], second)
+    True
+    """
+
+    def __init__(self, generator: torch.Generator, members: int = 1, only: int | None = None):
+        self.generator, self.members = generator, members
+        self.taken = slice(None) if only is None else slice(only, only + 1)
+        self.batches = members if only is None else 1
+
+    def uniform(self, rows: int) -> Tensor:
+        """Numbers of [0, 1). Shape: [rows]."""
+        return torch.rand(self._shape(rows), generator=self.generator)[self.taken].flatten()
+
+    def whole(self, below: int, rows: int) -> Tensor:
+        """Whole numbers 0 .. below - 1. Shape: [rows]."""
+        return torch.randint(below, self._shape(rows), generator=self.generator)[self.taken].flatten()
+
+    def partners(self, rows: int) -> Tensor:
+        """Another row of the same batch for every row: a permutation inside each batch. Shape: [rows]."""
+        shape = self._shape(rows)
+        order = torch.rand(shape, dtype=torch.float64, generator=self.generator).argsort(1)[self.taken]
+        return (order + shape[1] * torch.arange(self.batches)[:, None]).flatten()
+
+    def beta(self, alpha: float, rows: int) -> Tensor:
+        """One draw of Beta(alpha, alpha) per batch, as a ratio of gamma variables. Shape: [rows]."""
+        concentration = torch.full((self.members, 2), float(alpha), dtype=torch.float64)
+        a, b = torch._standard_gamma(concentration, generator=self.generator)[self.taken].unbind(1)
+        weight = torch.where(a + b > 0, a / (a + b), torch.full_like(a, 0.5))
+        return weight.repeat_interleave(rows // self.batches)
+
+    def coin(self) -> bool:
+        """One throw for all batches."""
+        return bool(torch.rand((), generator=self.generator) < 0.5)
+
+    def _shape(self, rows: int) -> tuple[int, int]:
+        return self.members, rows // self.batches
+
+
+def flip(x: Tensor, draw: Draw) -> Tensor:
+    """Mirror every image left to right with probability 1/2. Shape: [n, c, h, w], kept."""
+    mirrored = draw.uniform(len(x)).to(x.device) < 0.5
+    return torch.where(mirrored.view(-1, 1, 1, 1), x.flip(-1), x)
+
+
+def crop(x: Tensor, padding: int, draw: Draw) -> Tensor:
+    """Pad with zeros and cut a random window of the old size. Shape: [n, c, h, w], kept."""
+    n, channels, height, width = x.shape
+    top, left = (draw.whole(2 * padding + 1, n).to(x.device) for _ in "tl")
+    rows = top.view(-1, 1, 1, 1) + torch.arange(height, device=x.device).view(1, 1, -1, 1)
+    columns = left.view(-1, 1, 1, 1) + torch.arange(width, device=x.device).view(1, 1, 1, -1)
+    items = torch.arange(n, device=x.device).view(-1, 1, 1, 1)
+    layers = torch.arange(channels, device=x.device).view(1, -1, 1, 1)
+    return F.pad(x, [padding] * 4)[items, layers, rows, columns]
+
+
+def cutout(x: Tensor, size: int, draw: Draw) -> Tensor:
+    """Set a square of `size` around a random centre to zero; it may reach over the edge. Shape: [n, c, h, w], kept."""
+    sides = torch.full((len(x),), size)
+    return x * ~_box(x, sides, sides, draw)
+
+
+def mixup(x: Tensor, y: Tensor, alpha: float, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Convex combinations of pairs, one weight ~ Beta(alpha, alpha) per batch.
+
+    Shape: x [n, ...], y [n, classes] (probabilities), kept.
+    """
+    weight, other = draw.beta(alpha, len(x)), draw.partners(len(x)).to(x.device)
+
+    def mixed(t: Tensor) -> Tensor:
+        w = weight.to(t).view(-1, *(1 for _ in t.shape[1:]))
+        return w * t + (1 - w) * t[other]
+
+    return mixed(x), mixed(y)
+
+
+def cutmix(x: Tensor, y: Tensor, alpha: float, draw: Draw) -> tuple[Tensor, Tensor]:
+    """A box of every image comes from another one; targets are mixed by the box's true area.
+
+    Shape: x [n, c, h, w], y [n, classes] (probabilities), kept.
+    """
+    n, _, height, width = x.shape
+    side = (1 - draw.beta(alpha, n)).sqrt()
+    other = draw.partners(n).to(x.device)
+    box = _box(x, (height * side).long(), (width * side).long(), draw)
+    share = box.flatten(1).double().mean(1).to(y.dtype).view(-1, 1)
+    return torch.where(box, x[other], x), (1 - share) * y + share * y[other]
+
+
+def _box(x: Tensor, heights: Tensor, widths: Tensor, draw: Draw) -> Tensor:
+    """A random box of each image as a mask. Shape: [n, 1, h, w]."""
+    n, _, height, width = x.shape
+    inside = []
+    for lengths, size in ((heights, height), (widths, width)):
+        low = (draw.whole(size, n) - lengths // 2).view(-1, 1)
+        place = torch.arange(size).view(1, -1)
+        inside.append((place >= low) & (place < low + lengths.view(-1, 1)))
+    return (inside[0].unsqueeze(2) & inside[1].unsqueeze(1)).unsqueeze(1).to(x.device)

@@ -1,0 +1,118 @@
+"""Corruptions that move pixels or mix neighbours: blurs, elastic transform, pixelate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .filters import Draws, blur, correlate, motion, resampled, to_bytes, unit, zoom_matrix
+
+__all__ = [
+    "defocus_blur",
+    "elastic_transform",
+    "gaussian_blur",
+    "glass_blur",
+    "motion_blur",
+    "pixelate",
+    "zoom_blur",
+]
+
+
+def gaussian_blur(x: Tensor, draws: Draws, sd: float) -> Tensor:
+    return to_bytes(blur(unit(x), sd))
+
+
+def defocus_blur(x: Tensor, draws: Draws, radius: float, alias: float) -> Tensor:
+    """Correlate with a disk that a 3 x 3 Gaussian of standard deviation `alias` has softened."""
+    side = torch.arange(-8, 9, dtype=torch.float64)
+    disk = (side.view(-1, 1) ** 2 + side**2 <= radius**2).double()
+    near = torch.exp(-0.5 * torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64) / alias**2)
+    near = near / near.sum()
+    kernel = correlate((disk / disk.sum()).view(1, 1, 17, 17), torch.outer(near, near))[0, 0]
+    reach = int((kernel > 0).any(0).nonzero().max()) - 8
+    return to_bytes(correlate(unit(x), kernel[8 - reach : 9 + reach, 8 - reach : 9 + reach]))
+
+
+def glass_blur(x: Tensor, draws: Draws, sd: float, delta: int, iterations: int) -> Tensor:
+    """Blur, let every pixel take the value of a random neighbour above or left of it, blur again.
+
+    The reference walks from the bottom right and swaps views, so both ends get the neighbour's value; the neighbour
+    is never yet touched. Hence one iteration is one parallel read, and a pixel of the first two rows and columns
+    stays. Shape: one offset in {-delta, ..., delta - 1}^2 for each image, pixel and iteration.
+    """
+    n, channels, height, width = x.shape
+    x = to_bytes(blur(unit(x), sd))
+    rows = torch.arange(height, device=x.device).view(1, -1, 1)
+    columns = torch.arange(width, device=x.device).view(1, 1, -1)
+    moves = ((rows > delta) & (columns > delta)).long()
+    for _ in range(iterations):
+        right, down = draws.integers(-delta, delta, 2, n, height, width)
+        places = ((rows + down * moves) * width + columns + right * moves).view(n, 1, -1)
+        x = x.flatten(2).gather(2, places.expand(-1, channels, -1)).view_as(x)
+    return to_bytes(blur(unit(x), sd))
+
+
+def motion_blur(x: Tensor, draws: Draws, radius: int, sd: float) -> Tensor:
+    return motion(x, radius, sd, draws.uniform(-45, 45, len(x)))
+
+
+def zoom_blur(x: Tensor, draws: Draws, end: float) -> Tensor:
+    """The mean of the image and its centre zooms by 1.00, 1.01, ... below `end`, all in two matrix products.
+
+    numpy's arange lets `end` itself in where rounding does (1.06 and 1.11), so the reference has those zooms too.
+    """
+    factors = np.arange(1, end, 0.01)
+    height, width = x.shape[-2:]
+    rows = torch.cat([zoom_matrix(height, z) for z in factors], 1)  # [h, zooms * h]
+    columns = torch.cat([zoom_matrix(width, z) for z in factors])  # [zooms * w, w]
+    x_unit = x.float() / 255
+    wide = x_unit @ columns.T.to(x_unit)  # [n, c, h, zooms * w]
+    tall = wide.unflatten(-1, (len(factors), width)).transpose(2, 3).flatten(2, 3)  # [n, c, zooms * h, w]
+    return to_bytes((x_unit + rows.to(x_unit) @ tall) / (len(factors) + 1))
+
+
+def elastic_transform(x: Tensor, draws: Draws, alpha: float, sd: float, affine: float) -> Tensor:
+    """A random affine map of three points, then a smooth random displacement of every pixel.
+
+    The three constants are shares of the smaller side.
+    """
+    n, _, height, width = x.shape
+    side = min(height, width)
+    alpha, sd, affine = alpha * side, sd * side, affine * side
+    corners = torch.tensor([[1, 1], [1, -1], [-1, -1]], dtype=torch.float64, device=x.device) * (side // 3)
+    corners += torch.tensor([width // 2, height // 2], device=x.device)  # (column, row) of three points
+    moved = corners + draws.uniform(-affine, affine, n, 3, 2)
+    back = torch.linalg.solve(torch.cat([moved, torch.ones_like(moved[..., :1])], -1), corners.expand(n, 3, 2))
+    rows = torch.arange(height, dtype=torch.float64, device=x.device).view(1, -1, 1)
+    columns = torch.arange(width, dtype=torch.float64, device=x.device).view(1, 1, -1)
+    by_column, by_row, shift = back.view(n, 3, 2, 1, 1).unbind(1)  # [n, (column, row), 1, 1] each
+    source = by_column * columns.unsqueeze(1) + by_row * rows.unsqueeze(1) + shift
+    x_unit = resampled(x.float() / 255, source[:, 1], source[:, 0], "mirror")
+    if alpha == 0:
+        return to_bytes(x_unit)
+    noise = draws.uniform(-1, 1, n, 2, height, width)
+    right, down = (alpha * blur(noise, sd, truncate=3, border="reflect")).unbind(1)
+    return to_bytes(resampled(x_unit, rows + down, columns + right, "reflect"))
+
+
+def pixelate(x: Tensor, draws: Draws, share: float) -> Tensor:
+    """Pillow's box filter down to `share` of each side and back, rounded to pixels after every pass."""
+    small = [max(int(size * share), 1) for size in x.shape[-2:]]
+    return _boxed(_boxed(x.double(), small), x.shape[-2:]).to(torch.uint8)
+
+
+def _boxed(x: Tensor, sides: Sequence[int]) -> Tensor:
+    rows, columns = (_box_matrix(old, new).to(x) for old, new in zip(x.shape[-2:], sides, strict=True))
+    return (rows @ (x @ columns.T + 0.5).floor() + 0.5).floor()
+
+
+def _box_matrix(old: int, new: int) -> Tensor:
+    """Each new pixel is the mean of the old ones whose middles lie in its box. Shape: [new, old]."""
+    scale = old / new
+    middle = (torch.arange(new, dtype=torch.float64).view(-1, 1) + 0.5) * scale
+    distance = (torch.arange(old, dtype=torch.float64) + 0.5 - middle) / max(scale, 1)
+    inside = ((distance > -0.5) & (distance <= 0.5)).double()
+    return inside / inside.sum(1, keepdim=True)

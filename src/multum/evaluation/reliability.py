@@ -1,0 +1,153 @@
+"""Whether confidences are true: of the items predicted with confidence .8, are 80 % right?
+
+    ECE = sum_b |B_b| / n * |acc(B_b) - conf(B_b)|
+
+Bins are (lo, hi]; 0 belongs to the first and 1 to the last. torchmetrics >= 1.0 gives confidences of exactly 1 a bin of
+their own, one more than asked for, and so another ECE wherever a network is saturated.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from multum.errors import MetricError
+from multum.evaluation.inputs import check_confidence, check_correct
+
+__all__ = ["ReliabilityCurve", "adaptive_ece", "bin_sums", "ece", "ece_of_sums", "reliability_curve", "share_ties"]
+
+
+@dataclass(frozen=True, eq=False)
+class ReliabilityCurve:
+    """A reliability diagram's numbers, all float64: what each bin promises, what it keeps, how many items it holds.
+
+    **Shape**: edges ``[bins + 1]``; confidence, accuracy and weight ``[bins]``, the first two NaN where a bin is empty.
+    """
+
+    edges: Tensor
+    confidence: Tensor  # conf(B), the mean confidence in the bin
+    accuracy: Tensor  # acc(B), the share of right predictions in it
+    weight: Tensor  # |B| / n
+
+    @property
+    def ece(self) -> float:
+        """sum_b weight * |accuracy - confidence|."""
+        gaps = (self.accuracy - self.confidence).abs().nan_to_num(0.0)
+        return float((self.weight * gaps).sum())
+
+
+def ece(confidence: Tensor, correct: Tensor, *, bins: int = 15) -> float:
+    """The expected calibration error, sum_b |B_b| / n * |acc(B_b) - conf(B_b)| over equally wide bins (lo, hi].
+
+    **Shape**: confidence and correct ``[items]`` (or any one shape).
+
+    >>> confidence = torch.tensor([1.0, 1.0, 0.95, 0.94, 0.7, 0.68, 0.4, 0.1])
+    >>> correct = torch.tensor([1, 0, 1, 1, 1, 0, 0, 0])
+    >>> round(ece(confidence, correct), 5)  # torchmetrics: 0.24875
+    0.22125
+    """
+    return ece_of_sums(bin_sums(confidence, correct, bins=bins))
+
+
+def adaptive_ece(confidence: Tensor, correct: Tensor, *, bins: int = 15) -> float:
+    """The calibration error over bins of equally many items (their numbers differ by one at most).
+
+    Items are sorted by confidence and cut into bins. Equal confidences may fall on both sides of a cut; each of them
+    counts with their common accuracy, so that the order of items does not matter.
+
+    **Shape**: confidence and correct ``[items]``.
+
+    >>> round(adaptive_ece(torch.tensor([0.2, 0.4, 0.6, 0.8]), torch.tensor([0, 0, 1, 1]), bins=2), 4)
+    0.3
+    """
+    return reliability_curve(confidence, correct, bins=bins, adaptive=True).ece
+
+
+def reliability_curve(
+    confidence: Tensor, correct: Tensor, *, bins: int = 15, adaptive: bool = False
+) -> ReliabilityCurve:
+    """The numbers of a reliability diagram, with equally wide bins or, where ``adaptive``, equally full ones.
+
+    **Shape**: confidence and correct ``[items]``; the curve has ``[bins]`` points.
+
+    >>> curve = reliability_curve(torch.tensor([0.6, 0.7, 0.9]), torch.tensor([1, 0, 1]), bins=2)
+    >>> curve.accuracy, curve.weight
+    (tensor([   nan, 0.6667], dtype=torch.float64), tensor([0., 1.], dtype=torch.float64))
+    """
+    if adaptive:
+        return _equally_full(confidence, correct, bins)
+    sums = bin_sums(confidence, correct, bins=bins)
+    items, confidences, corrects = sums
+    edges = torch.arange(bins + 1, dtype=torch.float64, device=sums.device) / bins
+    return ReliabilityCurve(edges, confidences / items, corrects / items, items / items.sum())
+
+
+def bin_sums(confidence: Tensor, correct: Tensor, *, bins: int = 15) -> Tensor:
+    """Per bin (lo, hi] the number of items, the sum of their confidences, and how many are right.
+
+    These sums add up over batches, and the ECE needs nothing else.
+
+    **Shape**: ``[items]`` twice to ``[3, bins]``, float64.
+
+    >>> bin_sums(torch.tensor([0.5, 0.75, 1.0]), torch.tensor([1, 1, 0]), bins=2)
+    tensor([[1.0000, 2.0000],
+            [0.5000, 1.7500],
+            [1.0000, 1.0000]], dtype=torch.float64)
+    """
+    _check_bins(bins)
+    correct, confidence = check_correct(correct, confidence), check_confidence(confidence)
+    # Edges in the confidences' own precision: .2 in float32 is above .2 in float64, and would change its bin.
+    edges = (torch.arange(1, bins, dtype=torch.float64, device=confidence.device) / bins).to(confidence.dtype)
+    index = torch.bucketize(confidence, edges)
+    ones = torch.ones_like(correct)
+    return torch.stack([index.bincount(w, minlength=bins) for w in (ones, confidence.double(), correct)])
+
+
+def ece_of_sums(sums: Tensor) -> float:
+    """The ECE from :func:`bin_sums`: |B| / n * |acc - conf| is |sum of correct - sum of confidences| / n.
+
+    **Shape**: sums ``[3, bins]``.
+
+    >>> ece_of_sums(torch.tensor([[1.0, 2.0], [0.5, 1.75], [1.0, 1.0]]))
+    0.4166666666666667
+    """
+    items, confidences, corrects = sums.double()
+    return float((corrects - confidences).abs().sum() / items.sum())
+
+
+def share_ties(ordered: Tensor, values: Tensor) -> Tensor:
+    """Values of items with equal keys replaced by their mean: the expectation over all orders of the tied items.
+
+    **Shape**: ordered ``[items]``, sorted either way, and values ``[items]``.
+
+    >>> share_ties(torch.tensor([3.0, 2.0, 2.0, 1.0]), torch.tensor([1.0, 1.0, 0.0, 0.0]))
+    tensor([1.0000, 0.5000, 0.5000, 0.0000])
+    """
+    _, group, sizes = ordered.unique_consecutive(return_inverse=True, return_counts=True)
+    sums = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, group, values)
+    return (sums / sizes)[group]
+
+
+def _equally_full(confidence: Tensor, correct: Tensor, bins: int) -> ReliabilityCurve:
+    _check_bins(bins)
+    correct = check_correct(correct, confidence)
+    confidence, order = check_confidence(confidence).sort()
+    correct, confidence = share_ties(confidence, correct[order]), confidence.double()
+    n = len(confidence)
+    ends = (torch.arange(1, bins + 1, device=confidence.device) * n) // bins
+    sizes = ends.diff(prepend=ends.new_zeros(1)).double()
+
+    def means(values: Tensor) -> Tensor:
+        sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
+        return sums[ends].diff(prepend=values.new_zeros(1)) / sizes
+
+    between = (confidence[(ends[:-1] - 1).clamp_min(0)] + confidence[ends[:-1].clamp_max(n - 1)]) / 2
+    edges = torch.cat([confidence[:1], between, confidence[-1:]])
+    return ReliabilityCurve(edges, means(confidence), means(correct), sizes / n)
+
+
+def _check_bins(bins: int) -> None:
+    if bins < 1:
+        raise MetricError(f"bins is at least 1, however: bins={bins}")

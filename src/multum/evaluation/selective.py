@@ -1,0 +1,147 @@
+"""Answering only when sure: the risk at every coverage, and the threshold for a wanted risk or coverage.
+
+    risk(k)  = wrong answers among the k most confident items / k
+    AURC     = 1/n sum_k risk(k)
+
+Items of equal confidence enter together: each counts with their common error, which is the expectation over their
+orders. A threshold can only take all of them or none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from scipy import stats
+from torch import Tensor
+
+from multum.errors import MetricError
+from multum.evaluation.inputs import check_correct, check_scores, check_share
+from multum.evaluation.reliability import share_ties
+
+__all__ = ["Abstention", "RiskCoverage", "aurc", "fit_abstention", "risk_coverage"]
+
+
+@dataclass(frozen=True, eq=False)
+class RiskCoverage:
+    """The risk of answering the k most confident items, for k = 1 ... n.
+
+    **Shape**: coverage, risk and threshold ``[items]``, float64; threshold is the confidence of the k-th item.
+    """
+
+    coverage: Tensor  # k / n
+    risk: Tensor
+    threshold: Tensor
+
+    @property
+    def aurc(self) -> float:
+        """The area under the curve, 1/n sum_k risk(k): 0 is perfect, the error rate is chance."""
+        return float(self.risk.mean())
+
+
+def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
+    """The risk-coverage curve; any score that is high where the prediction can be trusted will do.
+
+    **Shape**: confidence and correct ``[items]``.
+
+    >>> curve = risk_coverage(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1]))
+    >>> curve.risk
+    tensor([0.0000, 0.0000, 0.3333, 0.2500], dtype=torch.float64)
+    """
+    correct = check_correct(correct, confidence)
+    confidence, order = check_scores(confidence, "confidences").sort(descending=True)
+    wrong = share_ties(confidence, 1 - correct[order])
+    k = torch.arange(1, len(wrong) + 1, dtype=torch.float64, device=wrong.device)
+    return RiskCoverage(k / len(wrong), wrong.cumsum(0) / k, confidence.double())
+
+
+def aurc(confidence: Tensor, correct: Tensor) -> float:
+    """The area under the risk-coverage curve, 1/n sum_k risk(k).
+
+    **Shape**: confidence and correct ``[items]``.
+
+    >>> round(aurc(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1])), 6)  # (0 + 0 + 1/3 + 1/4) / 4
+    0.145833
+    """
+    return risk_coverage(confidence, correct).aurc
+
+
+@dataclass(frozen=True)
+class Abstention:
+    """A rule that answers an item where its confidence is at least the threshold.
+
+    >>> rule = Abstention(threshold=0.8, coverage=0.5, risk=0.0)
+    >>> rule(torch.tensor([0.9, 0.7]))
+    tensor([ True, False])
+    """
+
+    threshold: float  # inf: no threshold keeps the promise, nothing is answered
+    coverage: float  # share answered, on the items it was fitted to
+    risk: float  # share wrong among these; 0 where nothing is answered
+
+    def __call__(self, confidence: Tensor) -> Tensor:
+        """True where the item is answered, ``[items]``."""
+        return confidence.double() >= self.threshold
+
+
+def fit_abstention(
+    confidence: Tensor,
+    correct: Tensor,
+    *,
+    risk: float | None = None,
+    coverage: float | None = None,
+    delta: float | None = None,
+) -> Abstention:
+    """The threshold on held-out items for a wanted risk (the largest coverage that keeps it) or a wanted coverage.
+
+    The risk on new items scatters around the fitted one. With ``delta`` the wanted risk holds for new items with
+    probability 1 - delta over the held-out ones: Clopper-Pearson bounds along a bisection (Geifman and El-Yaniv, 2017).
+
+    **Shape**: confidence and correct ``[items]``.
+
+    >>> confidence, correct = torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1])
+    >>> fit_abstention(confidence, correct, risk=0.3).coverage
+    1.0
+    >>> fit_abstention(confidence, correct, coverage=0.5)
+    Abstention(threshold=0.8, coverage=0.5, risk=0.0)
+    """
+    if (risk is None) == (coverage is None):
+        raise MetricError(f"give either risk or coverage, however: risk={risk}, coverage={coverage}")
+    correct = check_correct(correct, confidence)
+    confidence, order = check_scores(confidence.double(), "confidences").sort(descending=True)
+    # A threshold cannot cut through equal confidences: only the last of each group is a choice.
+    choices = torch.cat([confidence[1:] != confidence[:-1], torch.ones_like(confidence[:1], dtype=torch.bool)])
+    answered = choices.nonzero().flatten() + 1
+    wrong = (1 - correct[order]).cumsum(0)[answered - 1]
+    if coverage is not None:
+        if not 0 < coverage <= 1:
+            raise MetricError(f"coverage is above 0 and at most 1, however: coverage={coverage}")
+        chosen = int((answered < coverage * len(confidence) - 1e-9).sum())
+    elif risk is not None:
+        if not 0 <= risk < 1:
+            raise MetricError(f"risk is at least 0 and below 1, however: risk={risk}. For 5 % write 0.05")
+        chosen = _certain(answered, wrong, risk, delta) if delta else _empirical(answered, wrong, risk)
+    if chosen < 0:
+        return Abstention(threshold=math.inf, coverage=0.0, risk=0.0)
+    count = int(answered[chosen])
+    return Abstention(float(confidence[count - 1]), count / len(confidence), float(wrong[chosen]) / count)
+
+
+def _empirical(answered: Tensor, wrong: Tensor, risk: float) -> int:
+    """The last choice whose share of wrong answers is at most the risk, or -1."""
+    good = (wrong <= risk * answered * (1 + 1e-12)).nonzero()
+    return int(good[-1]) if len(good) else -1
+
+
+def _certain(answered: Tensor, wrong: Tensor, risk: float, delta: float) -> int:
+    """A choice whose risk is at most the wanted one with probability 1 - delta, or -1."""
+    check_share(delta, "delta")
+    steps = max(1, math.ceil(math.log2(len(answered) + 1)))
+    low, high = -1, len(answered) - 1  # the best choice known to be safe, the last that may be
+    while low < high:
+        middle = (low + high + 1) // 2
+        k, n = float(wrong[middle]), float(answered[middle])
+        bound = 1.0 if k == n else stats.beta.ppf(1 - delta / steps, k + 1, n - k)
+        low, high = (middle, high) if bound <= risk else (low, middle - 1)
+    return low

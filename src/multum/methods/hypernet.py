@@ -1,0 +1,363 @@
+"""Economical hypernetwork ensembles: members are embeddings, and a shared hypernetwork makes weights of them.
+
+Sacramento, von Oswald, Kobayashi, Henning, Grewe: Economical ensembles with hypernetworks, 2020.
+
+    W^(l) = theta^(g) e^(l)         theta [D, Cout, Cin/S, k, k] of a group of layers,  e [D, S] of a layer
+    e_i = e_0 + sigma * rms(e_0) * eps,  eps ~ N(0, 1)        member i at its birth
+
+S chunks lie one behind the other along the input channels: chunk s is input channels s*Cin/S ... (s+1)*Cin/S - 1, made
+by column s of e. One network trains for T0 epochs; then `give_birth` makes N members around it, which own embeddings,
+norms (with the same relative noise) and a new head. Phase 2 trains one member per step (see `turn`): its loss is its
+own, so that a sum over members is a sum over steps.
+
+Wide ResNets follow the paper's Table S1: n blocks per stage, S = 2 for square convolutions, D = 2(2n-1), D = 2n-1 for
+shortcuts and for the first convolution of stage 1, D = 10 for the stem. Elsewhere a group is all layers with the same
+type and template shape, S = 2 where the input channels are even and 1 where they are odd, and D = max(2, sum of S over
+its layers), so that theta has the size of the weights it makes. Heads are never generated; the biases of generated
+layers, which the paper does not have, go with the norms; all else (tokens, recurrent layers, frozen weights) is shared.
+
+theta is He-normal and the embeddings pseudo-orthogonal: the given weights of generated layers are replaced, all others
+kept.
+
+Shape: x [batch, ...] -> [1, batch, outputs] before birth, [members, batch, outputs] after.
+Cost: about one network's weights, plus N small embeddings, norms and heads; N times the mult-adds of one network.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from ..building import member_seeds
+from ..errors import ConfigError, Refusal, RewriteError
+from ..models.wide_resnet import WideResNet
+from ..rewrite.dependence import trace_members
+from ..rewrite.generated import (
+    Generated,
+    GeneratedProjection,
+    GeneratedWeight,
+    Slot,
+    Twin,
+    bank_path,
+    combine,
+    is_norm,
+    twin_edits,
+    weight_slots,
+)
+from ..rewrite.trace import tensors_of
+from ..rewrite.walker import Edit, layer, seeded
+from .base import Builder, Method, Rewritten, one_of
+
+__all__ = ["Hypernet", "nested_cycle"]
+
+EMBEDDING = "weight_embedding"
+ABLATIONS = ("LL", "LL+BN", "scratch")
+
+
+class _Embedding:
+    """W = theta e. Shape: bank [D, *chunk], embedding [D, S] -> chunks one behind the other along the inputs."""
+
+    chunks: int  # S
+    inputs: int  # the dimension of the input channels
+    bank: Any
+    adds: tuple[str, ...] = (EMBEDDING, "chunks", "inputs")
+
+    def prepare(self: Any, old: Tensor) -> None:
+        self.register_parameter(EMBEDDING, nn.Parameter(old.new_zeros(self.bank.templates.shape[0], self.chunks)))
+
+    def generate(self: Any) -> Tensor:
+        chunks = [combine(e, self.bank.templates) for e in self.weight_embedding.unbind(1)]
+        return torch.cat(chunks, self.inputs) if len(chunks) > 1 else chunks[0]
+
+
+@layer
+class Embedded(_Embedding, GeneratedWeight):
+    pass
+
+
+@layer
+class EmbeddedProjection(_Embedding, GeneratedProjection):
+    pass
+
+
+class _Part(NamedTuple):
+    slot: Slot
+    chunks: int  # S
+
+    @property
+    def template(self) -> tuple[int, ...]:
+        shape = list(self.slot.shape)
+        shape[self.slot.inputs] //= self.chunks
+        return tuple(shape)
+
+
+class _Group(NamedTuple):
+    parts: tuple[_Part, ...]
+    size: int  # D
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hypernet(Method):
+    """Members that are small embeddings of one shared hypernetwork, born late in training."""
+
+    members: int = 4  # N
+    birth_epoch: float | int = 0.6  # T0: a share of the epochs (the paper's 120 of 200), or an epoch; 0 is the start
+    sigma: float = 0.25  # sigma: noise at birth, relative to the rms of what it is added to
+    norm: str = "own"  # "own" per member, born with noise; "shared" by all (the paper's setting for OOD detection)
+    heads: str = "reset"  # W_i^(L) at birth: "reset" initialises every member's head anew, "copy" keeps the base's
+    head_noise: bool = False  # whether heads get the noise too, as in the public code
+    ablation: str | None = None  # own heads alone ("LL"), heads and norms ("LL+BN"); "scratch" births at the start
+    compression: float = 1.0  # the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10
+    nested: bool = True  # nested SGD: members step in turn, theta once per turn of all by the sum of its gradients
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share = isinstance(self.birth_epoch, float) and 0 <= self.birth_epoch < 1
+        if not share and not (type(self.birth_epoch) is int and self.birth_epoch >= 0):
+            raise ConfigError(
+                "birth_epoch is a share of the epochs, 0 <= share < 1, or a whole number of epochs, however: "
+                f"birth_epoch={self.birth_epoch!r}; the paper's is 0.6"
+            )
+        for name, value, least in (("sigma", self.sigma, 0), ("compression", self.compression, 1)):
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+                raise ConfigError(f"{name} is a number >= {least}, however: {name}={value!r}; use {name}={least}")
+        one_of("norm", self.norm, ("own", "shared"))
+        one_of("heads", self.heads, ("reset", "copy"))
+        for name in ("head_noise", "nested"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} is True or False, however: {name}={getattr(self, name)!r}")
+        if self.ablation is not None:
+            one_of("ablation", self.ablation, ABLATIONS)
+        if self.ablation == "LL+BN" and self.norm == "shared":
+            raise ConfigError("ablation 'LL+BN' owns its norms, however: norm='shared'; use ablation='LL'")
+
+    # -- what a training loop asks -------------------------------------------------------------------------------------
+
+    def birth_after(self, epochs: int) -> int | None:
+        """T0 as a number of epochs; None where members are born at the start.
+
+        >>> Hypernet().birth_after(200), Hypernet(birth_epoch=160).birth_after(300)
+        (120, 160)
+        """
+        if self._at_start:
+            return None
+        if isinstance(self.birth_epoch, float):
+            return max(1, min(round(self.birth_epoch * epochs), epochs - 1))
+        if self.birth_epoch >= epochs:
+            raise ConfigError(
+                f"members are born before the last epoch, however: birth_epoch={self.birth_epoch} of {epochs}; use "
+                f"{round(0.6 * epochs)} or 0.6"
+            )
+        return self.birth_epoch
+
+    def turn(self, ensemble: Any, step: int, generator: torch.Generator) -> int | None:
+        """The member of a step: any one, or in nested SGD one after the other; all while there is only one."""
+        if ensemble.members == 1:
+            return None
+        return step % ensemble.members if self.nested else int(torch.randint(ensemble.members, (), generator=generator))
+
+    def decays(self, name: str, tensor: Tensor) -> bool:
+        return name.rpartition(".")[2] != EMBEDDING
+
+    def alone(self) -> None:
+        return None
+
+    # -- birth ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _at_start(self) -> bool:
+        return self.ablation == "scratch" or self.birth_epoch == 0 or self.members == 1
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
+        heads = _heads(network, example)
+        found = weight_slots(network, "Hypernet")
+        taken = {path for twin in found.twins.items() for path in twin if set(twin) & heads}
+        slots = [slot for slot in found.slots if slot.path not in heads | taken]
+        if not slots:
+            reason = "no linear or convolution layer besides the head is trainable: there is nothing to generate"
+            raise RewriteError("Hypernet", [Refusal("", reason, "use Multihead, or Deep")])
+        groups = _table_s1(network, slots, self.compression) if isinstance(network, WideResNet) else None
+        groups = groups or _by_shape(slots, self.compression)
+        edits: list[Edit] = []
+        for group in groups:
+            source = bank_path(group.parts[0].slot)
+            edits.append(Edit(source, {"shape": [group.size, *group.parts[0].template]}, "Bank"))
+            for slot, chunks in group.parts:
+                kind = "Embedded" if slot.name == "weight" else "EmbeddedProjection"
+                edits.append(Edit(slot.path, {"source": source, "chunks": chunks, "inputs": slot.inputs}, kind))
+        paths = {slot.path for slot in slots}
+        edits += twin_edits(found, paths)
+        paths |= {twin for twin, first in found.twins.items() if first in paths}
+        return _Late(network, edits, self._ownership(network, heads, paths), self, groups)
+
+    def _ownership(self, network: nn.Module, heads: set[str], generated: set[str]) -> Callable[[str, Tensor], bool]:
+        norms = {path for path, module in network.named_modules() if is_norm(module)}
+        embeddings = self.ablation in (None, "scratch")
+        own_norms = self.ablation == "LL+BN" or (embeddings and self.norm == "own")
+
+        def owns(name: str, tensor: Tensor) -> bool:
+            path, _, last = name.rpartition(".")
+            if path in heads:
+                return True
+            if last == EMBEDDING:
+                return embeddings
+            return own_norms and (path in norms or (path in generated and last in ("bias", "in_proj_bias")))
+
+        return owns
+
+    def give_birth(self, ensemble: Any, seed: int | None = None) -> None:
+        """Make the N members of a trained one: shared tensors and what they have learned stay as they are.
+
+        Args:
+            seed: of the noise and the new heads; None takes the ensemble's own seeds.
+        """
+        planned = ensemble.method.members
+        if ensemble.members != 1 or planned == 1 or self.members != planned:
+            raise ConfigError(
+                f"members are born once, of one, however: the ensemble has {ensemble.members} of {planned}"
+            )
+        seeds = ensemble.randomness.seeds if seed is None else member_seeds(seed, self.members)
+        base = {name: t.detach()[0] for name, t in ensemble.tensors(ensemble.own).items()}
+        born = []
+        for i in range(self.members):
+            with seeded(seeds[i] + 1):  # + 1: not the numbers that the first member was initialised with
+                born.append(self._specialist(ensemble.network, base))
+        ensemble.regrow({name: torch.stack([one[name] for one in born]) for name in base})
+
+    def _specialist(self, network: nn.Module, base: dict[str, Tensor]) -> dict[str, Tensor]:
+        """What one member owns, from what the one before it had, under torch's generator."""
+        found = {}
+        for name, tensor in base.items():
+            path, _, last = name.rpartition(".")
+            module = network.get_submodule(path)
+            parameter = module._parameters.get(last)
+            trains = parameter is not None and parameter.requires_grad
+            head = not isinstance(module, (Generated, Twin)) and not is_norm(module)
+            new = tensor.clone()
+            if head and trains and self.heads == "reset":
+                _reset_head(new, last)
+            if trains and (self.head_noise or not head):
+                new += self.sigma * new.pow(2).mean().sqrt() * torch.randn_like(new)
+            found[name] = new
+        return found
+
+
+def _reset_head(tensor: Tensor, name: str) -> None:
+    """He-normal weights, zero biases; anything else (a token beside a weight that is used by hand) stays."""
+    if "weight" in name and tensor.ndim > 1:
+        nn.init.kaiming_normal_(tensor, nonlinearity="relu")
+    elif "bias" in name:
+        tensor.zero_()
+
+
+class _Late(Rewritten):
+    """One member at the start; the N members at once where they are born there."""
+
+    def __init__(self, network: nn.Module, edits: Sequence[Edit], owns: Any, method: Hypernet, groups: list[_Group]):
+        super().__init__(network, edits, owns)
+        self.method, self.groups = method, groups
+        self.born = None if method._at_start else 1
+        self.base: int | None = None  # the seed of what all members start from
+
+    def member(self, seed: int) -> nn.Module:
+        one = super().member(seed)
+        if any(t.is_meta for t in tensors_of(one).values()):
+            return one
+        self.base = seed if self.base is None else self.base
+        with seeded(self.base), torch.no_grad():
+            for group in self.groups:
+                self._draw(one, group)
+        if self.born is None and self.method.members > 1:
+            own = {name: t.detach() for name, t in tensors_of(one).items() if self.owns(name, t)}
+            with seeded(seed + 1), torch.no_grad():
+                for name, value in self.method._specialist(one, own).items():
+                    own[name].copy_(value)
+        return one
+
+    def _draw(self, one: nn.Module, group: _Group) -> None:
+        modules: list[Any] = [one.get_submodule(part.slot.path) for part in group.parts]
+        fan_in = max(part.slot.fan_in for part in group.parts)
+        modules[0].bank.templates.normal_(0, math.sqrt(2 / fan_in))
+        alike = defaultdict(list)
+        for part, module in zip(group.parts, modules, strict=True):
+            alike[part.slot.shape].append(module)
+        for same in alike.values():
+            shape = same[0].weight_embedding.shape
+            rows = nn.init.orthogonal_(torch.empty(len(same), shape.numel(), dtype=torch.float64))
+            for module, row in zip(same, rows.view(-1, *shape), strict=True):
+                module.weight_embedding.copy_(row / row.norm(dim=0).mean())
+
+
+# -- groups ------------------------------------------------------------------------------------------------------------
+
+
+def _heads(network: nn.Module, example: Any) -> set[str]:
+    """Paths of the layers that no weighted layer follows."""
+    try:
+        return set(trace_members(network, set(), tree_map_only(Tensor, lambda t: t[:1], example)).heads)
+    except Exception as error:  # whatever a user's network raises on noted tensors
+        reason = f"the head could not be found by following one run: {type(error).__name__}: {error}"
+        raise RewriteError(
+            "Hypernet", [Refusal("", reason, "take what reads values in Python out of forward")]
+        ) from error
+
+
+def _table_s1(network: WideResNet, slots: list[Slot], compression: float) -> list[_Group]:
+    """The paper's Table S1, and its rule for any depth and width."""
+    half = max(1, int((2 * len(network.layer1) - 1) / compression))
+    groups: dict[tuple, list[_Part]] = defaultdict(list)
+    sizes: dict[tuple, int] = {}
+    for slot in slots:
+        ratio = slot.shape[0] / slot.shape[1]
+        if slot.path == "conv1":
+            part, role, size = _Part(slot, 1), "stem", max(1, int(10 / compression))
+        elif slot.path.endswith("shortcut"):
+            part, role, size = _Part(slot, 1), "shortcut", half
+        else:
+            part, role, size = _Part(slot, math.ceil(2 / ratio)), "block", half if ratio > 2 else 2 * half
+        key = (role, part.template, slot.where)
+        groups[key].append(part)
+        sizes[key] = size
+    return [_Group(tuple(parts), sizes[key]) for key, parts in groups.items()]
+
+
+def _by_shape(slots: list[Slot], compression: float) -> list[_Group]:
+    """Groups of the same type and template shape, theta as large as the weights it makes."""
+    groups: dict[tuple, list[_Part]] = defaultdict(list)
+    for slot in slots:
+        part = _Part(slot, 2 if slot.shape[slot.inputs] % 2 == 0 else 1)
+        groups[slot.kind, slot.groups, part.template, slot.where].append(part)
+    return [
+        _Group(tuple(parts), max(2, int(sum(part.chunks for part in parts) / compression))) for parts in groups.values()
+    ]
+
+
+def nested_cycle(
+    loss: Callable[[int], Tensor], shared: Sequence[Tensor], own: Sequence[Sequence[Tensor]], lr: float
+) -> None:
+    """One turn of nested SGD over all members (Algorithm 1), in plain torch: the reference for a training loop.
+
+    Every member steps at once; the gradients of what they share are summed, each taken before its member's step.
+
+    Args:
+        loss: member -> its loss on its own minibatch.
+        own: the tensors of every member.
+    """
+    total = [torch.zeros_like(t) for t in shared]
+    for i, mine in enumerate(own):
+        gradients = torch.autograd.grad(loss(i), [*mine, *shared])
+        with torch.no_grad():
+            for tensor, gradient in zip(mine, gradients[: len(mine)], strict=True):
+                tensor -= lr * gradient
+            for tensor, gradient in zip(total, gradients[len(mine) :], strict=True):
+                tensor += gradient
+    with torch.no_grad():
+        for tensor, gradient in zip(shared, total, strict=True):
+            tensor -= lr * gradient

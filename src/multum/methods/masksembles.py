@@ -1,0 +1,219 @@
+"""Masksembles: members share every weight and differ by fixed binary masks on the channels.
+
+Durasov, Bagautdinov, Baque, Fua: Masksembles for Uncertainty Estimation, CVPR 2021.
+
+    layer_m(x) = mask_m * layer(x)        mask_m in {0, 1}^c, drawn once, never trained, not rescaled
+
+A layer of c channels gets M masks with m = int(c / (S (1 - (1 - 1/S)^M))) ones each, drawn together so that every channel
+belongs to some member: M random m-subsets of int(m s') positions, drawn until exactly c positions are used, where s'
+solves m s' (1 - (1 - 1/s')^M) = c. The scale S sets how much members overlap: 1 is one network, 6 hardly any overlap.
+
+Shape: x [batch, ...] -> [members, batch, outputs]; a mask is [members, channels].
+Cost: parameters of one network plus M c per masked layer (frozen); mult-adds M times one network's, less the stem, which
+is computed once. `member(i)` drops masked channels where nothing between two layers makes them differ from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from ..errors import ConfigError, Refusal, RewriteError
+from ..rewrite.dependence import Usage
+from ..rewrite.masked import without_masked
+from ..rewrite.trace import tensors_of
+from ..rewrite.walker import Edit, install, layer
+from ..rewrite.weighted import (
+    Read,
+    Scaled,
+    Weighted,
+    name_in,
+    patterns,
+    scaled_weight,
+    tensor_of,
+    weighted_layers,
+    widths,
+)
+from .base import Batch, Builder, Method, Rewritten, followed, one_of
+
+__all__ = ["Masksembles"]
+
+LEAST = 10  # channels that a layer needs for masks
+SIDES = ("outputs", "inputs")
+
+
+class _Mask(Scaled):
+    adds = ("mask", "side")
+    side: str
+    mask: Tensor
+
+    def adopt(self: Any, network: nn.Module) -> None:
+        like = tensor_of(self)
+        channels = widths(self)[self.side == "outputs"]
+        ones = torch.ones(channels, dtype=like.dtype, device=like.device)
+        self.register_parameter("mask", nn.Parameter(ones, requires_grad=False))
+
+    def generate(self, name: str, tensor: Tensor) -> Tensor:
+        if self.side == "inputs":
+            return tensor if name.endswith("bias") else scaled_weight(self, name, tensor, self.mask, None)
+        return tensor * self.mask if name.endswith("bias") else scaled_weight(self, name, tensor, None, self.mask)
+
+
+@layer
+class Masked(_Mask):
+    """A layer that is called: a mask on the channels that come out or go in."""
+
+    def forward(self: Any, x: Tensor, *args: Any) -> Tensor:
+        mask = self.mask.view(-1, *(1 for _ in getattr(self, "kernel_size", ())))
+        if self.side == "inputs":
+            return super().forward(x * mask, *args)  # type: ignore[misc]
+        return super().forward(x, *args) * mask  # type: ignore[misc]
+
+
+@layer
+class MaskedRead(Read, _Mask):
+    """A layer whose weight is read: by attention, by a fast path, by a subclass's own forward."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Masksembles(Method):
+    """Masked members of any network."""
+
+    reduction = "mean"
+
+    members: int = 4  # n, or M: the number of masks
+    scale: float = 2.0  # S, from 1 (all members alike) to 6 (hardly any overlap)
+    where: str = "outputs"  # of every convolution but the head; or "inputs": of every one but the stem, and of the head
+    feed: str = "repeat"  # in training: "repeat", every member sees the batch; or "split", each its own part
+    plain: tuple[str, ...] = ()  # layers without a mask: module paths with wildcards
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("where", self.where, SIDES)
+        one_of("feed", self.feed, ("repeat", "split"))
+        object.__setattr__(self, "plain", patterns(self.plain))
+        if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)) or not 1 <= self.scale <= 6:
+            number = isinstance(self.scale, (int, float)) and not isinstance(self.scale, bool)
+            nearest = 2 if not number or self.scale != self.scale else 1 if self.scale < 1 else 6
+            raise ConfigError(
+                f"scale is a number with 1 <= scale <= 6, however: scale={self.scale!r}; the nearest is {nearest}"
+            )
+
+    def active(self, channels: int) -> int:
+        """m: the ones of a mask.
+
+        >>> [Masksembles(members=4, scale=2).active(c) for c in (64, 128, 256, 512, 1024, 2048)]
+        [34, 68, 136, 273, 546, 1092]
+        """
+        covered = self.scale * (1 - (1 - 1 / self.scale) ** self.members)
+        # Rounding must not take a channel away, and together the masks must be able to cover every channel.
+        return max(int(channels / covered + 1e-9), -(-channels // self.members))
+
+    def masks(self, channels: int, seed: int | Sequence[int]) -> np.ndarray:
+        """The masks of one layer, [members, channels]: m ones in each row, at least one in each column."""
+        ones = self.active(channels)
+        if ones == channels:
+            return np.ones((self.members, channels))
+        positions = max(channels, int(ones * self._overlap(channels, ones) + 1e-9))
+        rng = np.random.default_rng(seed)
+        while True:
+            ranks = rng.random((self.members, positions)).argsort(1)
+            masks = np.zeros((self.members, positions))
+            np.put_along_axis(masks, ranks[:, :ones], 1, axis=1)
+            masks = masks[:, masks.any(0)]
+            if masks.shape[1] == channels:
+                return masks
+
+    def _overlap(self, channels: int, ones: int) -> float:
+        """s': by bisection on the closed-form width, which grows with s'."""
+        low, high = 1.0, 4 * self.scale
+        for _ in range(60):
+            middle = (low + high) / 2
+            if ones * middle * (1 - (1 - 1 / middle) ** self.members) < channels:
+                low = middle
+            else:
+                high = middle
+        return high
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
+        usage = followed(network, example, fix="use Deep, which rewrites no layer")
+        layers = self._masked(weighted_layers("Masksembles", network, usage, self.plain, ("mask", "side")), usage)
+        if not layers:
+            reason = f"it has no layer whose {self.where} could be masked"
+            raise RewriteError("Masksembles", [Refusal("", reason, "add a hidden layer, or leave fewer layers plain")])
+        sizes = {w.path: widths(w.module)[self.where == "outputs"] for w in layers}
+        self._refuse_narrow(sizes)
+        kinds = {True: "Masked", False: "MaskedRead"}
+        edits = [Edit(w.path, {"side": self.where}, kinds[w.called]) for w in layers]
+        return _Masking(network, edits, self, sizes)
+
+    def _masked(self, layers: list[Weighted], usage: Usage) -> list[Weighted]:
+        """The layers of the papers: every convolution; where only the stem is one, or none, every weighted layer."""
+
+        def among(w: Weighted, paths: list[str]) -> bool:
+            return w.path in paths or (not w.called and w.path.rpartition(".")[0] in paths)
+
+        def convolution(w: Weighted) -> bool:
+            return isinstance(w.module, nn.modules.conv._ConvNd)
+
+        edge = usage.heads if self.where == "outputs" else usage.stems
+        convolutional = any(convolution(w) and not among(w, usage.stems) for w in layers)
+        chosen = [w for w in layers if not convolutional or convolution(w) or among(w, usage.heads)]
+        return [w for w in chosen if not among(w, edge)]
+
+    def _refuse_narrow(self, sizes: dict[str, int]) -> None:
+        narrow = {path: c for path, c in sizes.items() if c < LEAST and self.active(c) < c}
+        if narrow:
+            found = ", ".join(f"{path or 'the network'} has {c}" for path, c in narrow.items())
+            raise ConfigError(
+                f"a mask needs at least {LEAST} channels, however: {found} {self.where}; make them {LEAST} wide, "
+                f"or leave them without a mask: Masksembles(plain={tuple(narrow)!r})"
+            )
+
+    def batch(self, x: Any, y: Any, generator: torch.Generator | None = None) -> Batch:
+        if self.feed == "repeat":
+            return super().batch(x, y, generator)
+        rows = next(t for t in tree_flatten(x)[0] if isinstance(t, Tensor)).shape[0]
+        if rows % self.members or not rows:
+            raise ConfigError(
+                f'feed="split" gives every member an equal part of the batch, however: {rows} rows for '
+                f"members={self.members}; use batches of {max(1, rows // self.members) * self.members} rows"
+            )
+        x, y = tree_map_only(Tensor, lambda t: t.unflatten(0, (self.members, -1)), (x, y))
+        return Batch(x, y, per_member=True)
+
+    def alone(self) -> Masksembles:
+        return replace(self, members=1)
+
+    def finish(self, network: nn.Module, ensemble: Any, index: int) -> nn.Module:
+        """Without the channels that this member never uses, wherever that changes nothing."""
+        masks = {e.path: ensemble.network.get_submodule(e.path).mask[index] for e in ensemble.edits}
+        return without_masked(network, masks, self.where, ensemble.example)
+
+
+class _Masking(Rewritten):
+    """Draws the masks of a layer for all members at once, so that together they cover it."""
+
+    def __init__(self, network: nn.Module, edits: Sequence[Edit], method: Masksembles, sizes: dict[str, int]):
+        names = {name_in(path, "mask") for path in sizes}
+        super().__init__(network, edits, owns=lambda name, tensor: name in names)
+        self.method, self.sizes = method, sizes
+        self.seeds: list[int] = []
+        self.masks: dict[str, np.ndarray] = {}  # path -> [members, channels]; none on the meta device
+
+    def begin(self, seeds: Sequence[int]) -> None:
+        self.seeds = list(seeds)
+        if not any(t.is_meta for t in tensors_of(self.network).values()):
+            self.masks = {p: self.method.masks(c, (seeds[-1], k)) for k, (p, c) in enumerate(self.sizes.items())}
+
+    def member(self, seed: int) -> nn.Module:
+        one = super().member(seed)
+        rows = {name_in(path, "mask"): masks[self.seeds.index(seed)] for path, masks in self.masks.items()}
+        install(one, {name: torch.as_tensor(row).to(tensors_of(one)[name]) for name, row in rows.items()})
+        return one

@@ -1,0 +1,128 @@
+"""TreeNet: one trunk that all members share, and a branch for each of them.
+
+Lee, Purushwalkam, Cogswell, Crandall, Batra: Why M Heads are Better than One: Training a Diverse Ensemble of Deep
+Networks, 2015; a baseline of Havasi et al., Training independent subnetworks for robust prediction, ICLR 2021.
+
+    f_m(x) = g_m(h(x)),    h the trunk, computed once; g_m initialised independently
+
+A tensor belongs to the branch if every module that holds it first runs at or after the branch point. Residual networks
+branch, as in the papers, before their third group: a wide ResNet shares its stem and groups 1 and 2 (1.68 times the
+mult-adds of WRN-28-10 at M = 3), ResNet-50 its stem and stages 1 and 2 (1.56 times at M = 2).
+
+Shape: x [batch, ...] -> [members, batch, outputs]. Cost: one trunk and M branches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch import nn
+
+from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
+from ..rewrite.dependence import Usage
+from ..rewrite.walker import names_of
+from .base import INITS, Builder, Method, Rewritten, followed, one_of
+
+__all__ = ["TreeNet"]
+
+STAGES = ("layer1", "layer2", "layer3")  # what residual networks call their groups
+
+
+@dataclass(frozen=True, kw_only=True)
+class TreeNet(Method):
+    """M branches on one trunk."""
+
+    members: int = 3  # M
+    at: str | float | None = (
+        None  # branch point: a path, or the trunk's share of the layers; None: the papers', else 0.5
+    )
+    init: str = "fresh"  # "fresh": every branch initialised on its own; "pretrained": all from the given weights
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("init", self.init, INITS)
+        if self.at is None or (isinstance(self.at, str) and self.at):
+            return
+        if isinstance(self.at, bool) or not isinstance(self.at, (int, float)) or not 0 < self.at < 1:
+            raise ConfigError(
+                f"at is the path of a module, or a share of the layers with 0 < at < 1, however: at={self.at!r}; "
+                "at=0.5 shares half of them, Deep shares none, Multihead all but the last"
+            )
+
+    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
+        usage = followed(network, example, "use Multihead(head=path), which need not follow it, or Deep")
+        runs = _first_runs(network, usage)
+        start = self._start(network, usage, runs)
+        own = [
+            first
+            for first, names in names_of(network).items()
+            if all(runs[name.rpartition(".")[0]] >= start for name in names)
+        ]
+        if not own:
+            raise ConfigError(
+                f"a branch has parameters, however: at={self.at!r} leaves none at or after it; the last weighted layer "
+                f"is {usage.layers[-1]!r}"
+            )
+        _check_trains(network, own, self.members)
+        return Rewritten(
+            network,
+            (),
+            owns=lambda name, tensor: name in set(own),
+            fresh=own if self.init == "fresh" else (),
+            builder=builder,
+        )
+
+    def alone(self) -> TreeNet:
+        return replace(self, members=1, init="pretrained")
+
+    def _start(self, network: nn.Module, usage: Usage, runs: dict[str, int]) -> int:
+        """The branch point on the clock of `runs`."""
+        at = self.at
+        if at is None:
+            children = dict(network.named_children())
+            at = STAGES[-1] if all(stage in children for stage in STAGES) else 0.5
+        if isinstance(at, str):
+            return _run_of(at, network, usage)
+        layers = usage.layers
+        if len(layers) < 2:
+            raise RewriteError(
+                "TreeNet",
+                [
+                    Refusal(
+                        ", ".join(layers),
+                        f"trunk and branch have a weighted layer each, however: {len(layers)} in all",
+                        "use Deep, or a deeper network",
+                    )
+                ],
+            )
+        return runs[layers[min(max(int(at * len(layers) + 1e-6), 1), len(layers) - 1)]]
+
+
+def _first_runs(network: nn.Module, usage: Usage) -> dict[str, int]:
+    """Module path -> when it first ran. What never runs itself (a list, attention's out_proj) runs with its parent."""
+    clock = {path: time for time, path in enumerate(usage.calls)}
+    runs: dict[str, int] = {}
+    for path, _ in network.named_modules(remove_duplicate=False):
+        runs[path] = clock.get(path, runs.get(path.rpartition(".")[0], 0))
+    return runs
+
+
+def _run_of(at: str, network: nn.Module, usage: Usage) -> int:
+    """When the named module first ran; a list of modules, when its first one did."""
+    paths = [path for path, _ in network.named_modules() if path]
+    found = [time for time, path in enumerate(usage.calls) if path == at or path.startswith(f"{at}.")]
+    if found:
+        return min(found)
+    top = ", ".join(name for name, _ in network.named_children())
+    what = "it never runs" if at in paths else f"there is none. {did_you_mean(at, paths)}"
+    raise ConfigError(
+        f"at is the path of a module that runs, however: at={at!r}: {what} The network's own modules are {top}"
+    )
+
+
+def _check_trains(network: nn.Module, own: list[str], members: int) -> None:
+    parameters = dict(network.named_parameters())
+    if members > 1 and not any(name in parameters and parameters[name].requires_grad for name in own):
+        reason = "a branch has something to train, however: all of it is frozen, and members would stay the same"
+        raise RewriteError("TreeNet", [Refusal(own[0].rpartition(".")[0], reason, "unfreeze it, or branch earlier")])

@@ -1,0 +1,220 @@
+"""The layers that carry weights, and the two ways to scale what goes into them and what comes out.
+
+    y  = out * layer(into * x)      a layer that is called: its input and its output are scaled
+    W' = W * (out into^T)           a layer whose weight somebody else reads: the weight itself is scaled
+
+nn.MultiheadAttention, the fast path of nn.TransformerEncoderLayer and a subclass's own forward read weights without
+calling the layer that holds them: there only the second form takes effect.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
+from .dependence import Usage
+
+__all__ = [
+    "Read",
+    "Scaled",
+    "Weighted",
+    "name_in",
+    "patterns",
+    "scaled_weight",
+    "tensor_of",
+    "weighted_layers",
+    "widths",
+]
+
+_CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_FORWARDS = {nn.Linear.forward, *(c.forward for c in _CONVS)}
+_INNER_FORWARDS = {getattr(c, "_conv_forward", None) for c in (nn.Linear, *_CONVS)}
+_UNKNOWN = (nn.RNNBase, nn.RNNCellBase, nn.Bilinear)
+_PROJECTIONS = ("q_proj_weight", "k_proj_weight", "v_proj_weight")
+_TENSORS = ("weight", "bias", "in_proj_weight", "in_proj_bias", *_PROJECTIONS)
+
+
+class Weighted(NamedTuple):
+    """One weighted layer: where it is, and whether torch's own forward of it runs or its weight is read."""
+
+    path: str
+    module: nn.Module
+    called: bool
+
+
+def weighted_layers(
+    what: str, network: nn.Module, usage: Usage, plain: Sequence[str], adds: Sequence[str]
+) -> list[Weighted]:
+    """Every Linear, convolution and nn.MultiheadAttention, or one RewriteError with all weights that are none of these.
+
+    Args:
+        what: the method that asks, for messages.
+        usage: what one run of the network showed.
+        plain: patterns of module paths to leave out, with everything below them.
+        adds: names of the tensors that the method adds to a layer.
+
+    >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> from multum.rewrite.dependence import trace_members
+    >>> usage = trace_members(net, (), torch.zeros(1, 3))
+    >>> [(w.path, w.called) for w in weighted_layers("BatchEnsemble", net, usage, ["2"], [])]
+    [('0', True)]
+    """
+    modules = dict(network.named_modules())
+    _check_patterns(plain, modules)
+    found: list[Weighted] = []
+    refusals: dict[str, str] = {}
+    for path, module in modules.items():
+        if _matches(path, plain):
+            continue
+        if isinstance(module, (nn.Linear, *_CONVS, nn.MultiheadAttention)):
+            parent = modules[path.rpartition(".")[0]] if path else None
+            refusals |= {path: reason for reason in _problems(module, adds)}
+            found.append(Weighted(path, module, _is_called(path, module, parent, usage)))
+        elif isinstance(module, _UNKNOWN):
+            refusals[path] = f"{type(module).__name__} has weights of its own kind, which {what} does not rewrite"
+    known = {w.path for w in found}
+    read = [w.path for w in found if not w.called]
+    for path in usage.layers:
+        by_hand = any(p.ndim > 1 for p in modules[path].parameters(recurse=False))
+        reads = any(not path or p.startswith(f"{path}.") for p in read)
+        if path not in known and path not in refusals and not _matches(path, plain) and (by_hand or not reads):
+            refusals[path] = f"{type(modules[path]).__name__} multiplies by a weight that is no layer of its own"
+    if refusals:
+        fix = f'leave it as it is, shared by all members: {what}(plain=("{{}}",))'
+        raise RewriteError(what, [Refusal(path, why, fix.format(path or "*")) for path, why in refusals.items()])
+    return found
+
+
+def patterns(plain: Any) -> tuple[str, ...]:
+    """A method's field `plain` as a tuple; one pattern may come bare.
+
+    >>> patterns("*shortcut*")
+    ('*shortcut*',)
+    """
+    found = (plain,) if isinstance(plain, str) else plain
+    if not isinstance(found, (tuple, list)) or not all(isinstance(p, str) and p for p in found):
+        raise ConfigError(f'plain is a tuple of module paths such as ("*shortcut*",), however: plain={plain!r}')
+    return tuple(found)
+
+
+def _check_patterns(plain: Sequence[str], modules: dict[str, nn.Module]) -> None:
+    for pattern in plain:
+        if not any(c in pattern for c in "*?[") and pattern not in modules:
+            raise ConfigError(
+                f"plain names modules of the network, however: {pattern!r} is none. {did_you_mean(pattern, modules)}"
+            )
+
+
+def _matches(path: str, patterns: Sequence[str]) -> bool:
+    parts = path.split(".")
+    above = [".".join(parts[: i + 1]) for i in range(len(parts))]
+    return any(fnmatch.fnmatchcase(p, pattern) for p in above for pattern in patterns)
+
+
+def _problems(module: nn.Module, adds: Sequence[str]) -> list[str]:
+    attention = isinstance(module, nn.MultiheadAttention)
+    taken = [name for name in adds if hasattr(module, name)]
+    problems = [f"{type(module).__name__} has an attribute {name} already" for name in taken]
+    if not attention and "weight" not in module._parameters:
+        problems.append("its weight is computed from other tensors (weight norm, spectral norm, a parametrization)")
+    return problems
+
+
+def _is_called(path: str, module: nn.Module, parent: nn.Module | None, usage: Usage) -> bool:
+    own_forward = (
+        type(module).forward not in _FORWARDS or getattr(type(module), "_conv_forward", None) not in _INNER_FORWARDS
+    )
+    return path in usage.calls and not own_forward and not isinstance(parent, nn.TransformerEncoderLayer)
+
+
+def widths(module: Any) -> tuple[int, int]:
+    """Input and output channels. Attention has 3 * embed_dim outputs: queries, keys and values.
+
+    >>> widths(nn.Conv2d(3, 8, 1)), widths(nn.MultiheadAttention(4, 2))
+    ((3, 8), (4, 12))
+    """
+    if isinstance(module, nn.MultiheadAttention):
+        inputs = module.embed_dim if module._qkv_same_embed_dim else sum(_input_widths(module))
+        return inputs, 3 * module.embed_dim
+    if isinstance(module, nn.Linear):
+        return module.in_features, module.out_features
+    return module.in_channels, module.out_channels
+
+
+def _input_widths(module: nn.MultiheadAttention) -> list[int]:
+    return [module.embed_dim, module.kdim, module.vdim]
+
+
+def scaled_weight(module: Any, name: str, weight: Tensor, into: Tensor | None, out: Tensor | None) -> Tensor:
+    """W * (out into^T) for the weight `name` of a layer, whatever its layout.
+
+    Shape: into [inputs], out [outputs] as `widths` counts them; None for a side that is not scaled.
+    """
+    if name in _PROJECTIONS:
+        k = _PROJECTIONS.index(name)
+        into = into if into is None else into.split(_input_widths(module))[k]
+        out = out if out is None else out.chunk(3)[k]
+    transposed, groups = getattr(module, "transposed", False), getattr(module, "groups", 1)
+    first, second = (into, out) if transposed else (out, into)  # of dimensions 0 and 1; 1 is that of one group
+    a, b, *kernel = weight.shape
+    ones = [1 for _ in kernel]
+    if first is not None:
+        weight = weight * first.view(a, 1, *ones)
+    if second is not None:
+        weight = weight * second.view(groups, 1, b).expand(groups, a // groups, b).reshape(a, b, *ones)
+    return weight
+
+
+def tensor_of(module: nn.Module) -> Tensor:
+    """A tensor with the device and the dtype of a layer."""
+    return next(p for p in module._parameters.values() if p is not None)
+
+
+def name_in(path: str, tensor: str) -> str:
+    """The name of a module's tensor; the network itself has the empty path."""
+    return f"{path}.{tensor}" if path else tensor
+
+
+class Scaled:
+    """Mixin of a layer with scaled channels: `generate` gives the tensors of the plain layer that computes the same."""
+
+    plain: type[nn.Module]
+    adds: tuple[str, ...]  # the tensors and attributes that folding takes away
+    _parameters: dict[str, Any]
+
+    def generate(self, name: str, tensor: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        present = {name: t for name in _TENSORS if (t := self._parameters.get(name)) is not None}
+        generated = {name: self.generate(name, t) for name, t in present.items()}
+        for name in self.adds:
+            delattr(self, name)
+        self.__class__ = self.plain  # type: ignore[assignment]
+        for name, t in generated.items():
+            if t is not present[name]:
+                setattr(self, name, nn.Parameter(t, requires_grad=present[name].requires_grad))
+
+
+def _generated(name: str) -> Any:
+    def read(self: Any) -> Any:
+        if name not in self._parameters:
+            raise AttributeError(name)  # nn.Module's own lookup, and its message, follow
+        tensor = self._parameters[name]
+        return None if tensor is None else self.generate(name, tensor)
+
+    return property(read)
+
+
+class Read(Scaled):
+    """A scaled layer whose weight is read: whoever asks for one of its tensors gets the generated one."""
+
+    weight, bias = _generated("weight"), _generated("bias")
+    in_proj_weight, in_proj_bias = _generated("in_proj_weight"), _generated("in_proj_bias")
+    q_proj_weight, k_proj_weight, v_proj_weight = map(_generated, _PROJECTIONS)

@@ -1,0 +1,1 @@
+"""Training: a recipe, one visible loop, checkpoints that resume to the bit."""

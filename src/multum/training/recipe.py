@@ -1,0 +1,121 @@
+"""A recipe: everything about training that is not the network, the method or the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from ..errors import ConfigError, did_you_mean
+from . import schedule
+
+__all__ = ["OPTIMIZERS", "Recipe"]
+
+OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """How to train. Epochs are passes over the training part; rates are arithmetic on the step."""
+
+    epochs: int = 30
+    batch_size: int = 64  # items per step, over all processes together
+    optimizer: str = "adamw"  # "sgd", "adam", "adamw", or "lamb" (from timm)
+    lr: float = 2e-3  # base learning rate
+    momentum: float = 0.9  # of sgd
+    nesterov: bool = True  # of sgd
+    weight_decay: float = 1e-4  # on everything that the method does not keep from decaying
+    l1: float = 0.0  # factor of the sum of absolute weights in the loss
+    schedule: str = "cosine"  # "constant", "multistep", "cosine" or "linear"
+    milestones: tuple[float, ...] = ()  # multistep: epochs at which the rate drops
+    factor: float = 0.1  # multistep: by what
+    anneal_from: float = 0.4  # linear: share of the epochs before the rate falls
+    anneal_to: float = 0.8  # linear: share of the epochs where it reaches `final`
+    final: float = 0.0  # cosine, linear: last rate as a share of the base rate
+    warmup: float = 0.0  # epochs of linear warm-up
+    reduction: str | None = None  # of the members' losses: "sum", "mean", or None for the method's own
+    label_smoothing: float = 0.0
+    crop: int = 0  # padding of random crops, 0 for none
+    flip: bool = False  # mirror images at random
+    cutout: int = 0  # side of the square that is blanked, 0 for none
+    mixup: float = 0.0  # alpha of mixup, 0 for none
+    cutmix: float = 0.0  # alpha of cutmix, 0 for none; with mixup too, a coin decides per batch
+    order: str = "same"  # "same": all members see the same batches; "own": each member its own shuffle
+    average_from: float | None = None  # share of the epochs after which weights are averaged (SWA); None: never
+    keep: str = "last"  # "last", or "best" on a held-out part of the training set
+    validation: float = 0.1  # the share that is held out when keep="best"
+    clip: float = 0.0  # largest gradient norm per member, 0 for none
+    sequential: bool = False  # train members one after another, where they share nothing; the same result
+    accumulate: int = 1  # steps whose gradients are summed before the optimizer moves
+    precision: str = "32-true"  # as Fabric names it: "32-true", "16-mixed", "bf16-mixed", "64-true"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, known in (
+            ("optimizer", OPTIMIZERS),
+            ("schedule", schedule.SCHEDULES),
+            ("keep", ("last", "best")),
+            ("order", ("same", "own")),
+            ("reduction", (None, "sum", "mean")),
+        ):
+            value = getattr(self, name)
+            if value not in known:
+                raise ConfigError(
+                    f"{name} is one of {', '.join(map(repr, known))}, however: {name}={value!r}. "
+                    + did_you_mean(str(value), [str(k) for k in known])
+                )
+        for name, least in (("epochs", 1), ("batch_size", 1), ("accumulate", 1), ("crop", 0), ("cutout", 0)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ConfigError(f"{name} is a whole number >= {least}, however: {name}={value!r}")
+        for name, low, high in (
+            ("lr", 0, math.inf),
+            ("weight_decay", 0, math.inf),
+            ("l1", 0, math.inf),
+            ("momentum", 0, 1),
+            ("label_smoothing", 0, 1),
+            ("mixup", 0, math.inf),
+            ("cutmix", 0, math.inf),
+            ("clip", 0, math.inf),
+            ("warmup", 0, math.inf),
+            ("final", 0, 1),
+            ("anneal_from", 0, 1),
+            ("anneal_to", 0, 1),
+            ("factor", 0, 1),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
+                raise ConfigError(f"{name} is a number from {low} to {high}, however: {name}={value!r}")
+        if self.average_from is not None and not 0 <= self.average_from < 1:
+            raise ConfigError(f"average_from is a share of the epochs, 0 <= it < 1, however: {self.average_from!r}")
+        if not 0 < self.validation < 1:
+            raise ConfigError(f"validation is a share between 0 and 1, however: validation={self.validation!r}")
+        object.__setattr__(self, "milestones", tuple(self.milestones))
+
+    def rate(self, step: int, per_epoch: int) -> float:
+        """The learning rate of optimizer step 0, 1, ... with `per_epoch` steps in an epoch."""
+        progress = step / per_epoch
+        if self.schedule == "multistep":
+            share = schedule.multistep(progress, self.milestones, self.factor)
+        elif self.schedule == "cosine":
+            share = schedule.cosine(progress, self.epochs, self.final)
+        elif self.schedule == "linear":
+            share = schedule.linear(progress, self.anneal_from * self.epochs, self.anneal_to * self.epochs, self.final)
+        else:
+            share = schedule.constant(progress)
+        return self.lr * share * schedule.warmed((step + 1) / per_epoch, self.warmup)
+
+    def averages(self, epoch: int) -> bool:
+        """Whether the weights at the end of this epoch (1, 2, ...) enter the average."""
+        return self.average_from is not None and epoch > math.floor(self.average_from * self.epochs)
+
+    def with_overrides(self, given: Mapping[str, Any]) -> Recipe:
+        """The recipe with some fields changed; an unknown field names the closest known ones."""
+        known = [f.name for f in fields(self)]
+        for name in given:
+            if name not in known:
+                raise ConfigError(
+                    f"a recipe has fields, however: {name!r} is none of them. {did_you_mean(name, known)}"
+                )
+        return replace(self, **given)

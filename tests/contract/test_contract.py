@@ -1,0 +1,374 @@
+"""What every method promises on every network. A new method gets all of it by one row in METHODS."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+import multum
+import networks
+from multum import Deep, Ensemble, Packed, Single
+from multum import methods as registry
+from multum.models import build
+
+CLASSES = networks.CLASSES
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method's config, and where the contract has to look away."""
+
+    config: Any
+    adds: tuple[str, ...] = ()  # last names of the tensors that the method adds to the base network
+    refuses: tuple[str, ...] = ()  # networks for which `multum.ensemble` must raise RewriteError
+    random: bool = False  # eval mode is random by nature: no two runs are compared
+
+
+METHODS = {
+    "single": Row(Single()),
+    "single-fresh": Row(Single(init="fresh")),
+    "deep": Row(Deep(members=3)),
+    "deep-pretrained": Row(Deep(members=2, init="pretrained")),
+    "packed": Row(Packed(members=3, alpha=2)),
+    "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1)),
+    "packed-pretrained": Row(Packed(members=2, alpha=1, init="pretrained")),
+}
+
+
+@dataclass(frozen=True)
+class Net:
+    """A builder with fixed weights, an example batch, and the task."""
+
+    build: Callable[[], nn.Module]
+    example: Callable[[], Any]
+    task: str = "classification"
+    loop_only: bool = False
+
+
+def known(name: str, *shape: int, task: str = "classification", **keywords: Any) -> Net:
+    """A network of multum's own."""
+
+    def make() -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            return build(name, **keywords)
+
+    return Net(make, lambda: torch.randn(4, *shape, generator=torch.Generator().manual_seed(1)), task)
+
+
+NETWORKS = {
+    "mlp": known("mlp", 6, in_features=6, classes=CLASSES, hidden=(12, 10), dropout=0.5),
+    "small-cnn": known("small-cnn", 3, 8, 8, classes=CLASSES),
+    "wrn-10-1": known("wrn-10-1", 3, 8, 8, classes=CLASSES, variant="meliketoy"),  # with dropout
+    "regression": known("mlp", 6, in_features=6, classes=2, hidden=16, task="regression"),
+    **{
+        name: Net(*networks.ZOO[name], loop_only=name == "lstm")
+        for name in ("small-vit", "convnext-like", "densenet-like", "token", "lstm", "attention", "transformer")
+    },
+}
+EXACT = {"rtol": 0, "atol": 1e-12}
+
+
+@functools.cache
+def made(method: str, network: str) -> Ensemble:
+    return make(method, network, seed=5)
+
+
+def make(method: str, network: str, seed: int | None) -> Ensemble:
+    net = NETWORKS[network]
+    return multum.ensemble(net.build(), METHODS[method].config, example=net.example(), task=net.task, seed=seed)
+
+
+def double(x: Any) -> Any:
+    return tree_map_only(Tensor, lambda t: t.double() if t.is_floating_point() else t, x)
+
+
+def tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {**dict(module.named_parameters()), **dict(module.named_buffers())}
+
+
+def weighted(out: Tensor) -> Tensor:
+    """A scalar to which every output contributes differently."""
+    return (out * torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype).view_as(out)).sum()
+
+
+def run(network: nn.Module, x: Any) -> Tensor:
+    return network(**x) if isinstance(x, dict) else network(*x) if isinstance(x, tuple) else network(x)
+
+
+@pytest.fixture(params=METHODS)
+def method(request) -> str:
+    return request.param
+
+
+@pytest.fixture(params=NETWORKS)
+def network(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def row(method) -> Row:
+    return METHODS[method]
+
+
+@pytest.fixture
+def x(network) -> Any:
+    return NETWORKS[network].example()
+
+
+@pytest.fixture
+def ens(method, network) -> Ensemble:
+    """A fresh copy, in training mode."""
+    if network in METHODS[method].refuses:
+        with pytest.raises(multum.errors.RewriteError):
+            make(method, network, seed=5)
+        pytest.skip(f"{method} refuses {network}")
+    return copy.deepcopy(made(method, network))
+
+
+def test_every_registered_method_has_a_row():
+    assert {type(row.config) for row in METHODS.values()} == set(registry.METHODS.values())
+
+
+# -- shapes and executors ----------------------------------------------------------------------------------------------
+
+
+def test_outputs_are_members_batch_outputs(ens, x, network):
+    batch, outputs = tree_flatten(x)[0][0].shape[0], 2 if NETWORKS[network].task == "regression" else CLASSES
+    for training in (True, False):
+        out = ens.train(training)(x)
+        assert out.shape == (ens.members, batch, outputs) == (ens.method.members, batch, outputs)
+        assert out.isfinite().all()
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
+def test_executors_agree(ens, x, row, network, training):
+    assert bool(ens.vmap_refused) == (NETWORKS[network].loop_only and bool(ens.own))
+    if ens.vmap_refused or row.random:
+        return
+    found = []
+    for executor in ("loop", "vmap"):
+        trial = copy.deepcopy(ens).double().train(training)
+        trial.executor = executor
+        out = trial(double(x))
+        weighted(out).backward()
+        found.append({"out": out, **{n: p.grad for n, p in trial.named_parameters()}, **dict(trial.named_buffers())})
+    assert found[0].keys() == found[1].keys()
+    for name, tensor in found[0].items():
+        torch.testing.assert_close(found[1][name], tensor, rtol=1e-10, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+
+
+def test_one_member_may_run_alone(ens, x, row):
+    out = ens.eval()(x)
+    for i in range(-1, ens.members if not row.random else 0):
+        torch.testing.assert_close(ens(x, member=i), out[i], rtol=1e-4, atol=1e-5)
+    assert ens(x, member=0).shape == out.shape[1:]
+    with pytest.raises(multum.errors.ConfigError, match=f"0 to {ens.members - 1}, however: member={ens.members}"):
+        ens(x, member=ens.members)
+
+
+def test_members_may_have_their_own_inputs(ens, x, row):
+    rows = tree_map_only(Tensor, lambda t: t.expand(ens.members, *t.shape), x)
+    out = ens.double().eval()(double(rows), per_member=True)
+    if not row.random:
+        torch.testing.assert_close(out, ens(double(x)), rtol=1e-10, atol=1e-10)
+
+
+# -- members -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_is_a_plain_network_and_one_row(ens, x, row, network):
+    ens = ens.double().eval()
+    out = ens(double(x))
+    kinds = {type(m) for m in NETWORKS[network].build().modules()}
+    for i in range(ens.members):
+        one = ens.member(i)
+        assert {type(m) for m in one.modules()} <= kinds
+        assert all(not m.training for m in one.modules())
+        if not row.random:
+            torch.testing.assert_close(run(one, double(x)), out[i], **EXACT)
+
+
+def test_a_member_shares_nothing_with_the_ensemble(ens):
+    before = copy.deepcopy(ens.state_dict())
+    one = ens.member(0)
+    with torch.no_grad():
+        for tensor in tensors(one).values():
+            tensor.zero_()
+    assert all(torch.equal(tensor, before[name]) for name, tensor in ens.state_dict().items())
+    assert {n: p.requires_grad for n, p in one.named_parameters()}.items() <= {
+        n: p.requires_grad for n, p in ens.named_parameters()
+    }.items()
+
+
+def test_one_member_is_the_base_network(row, network):
+    net = NETWORKS[network]
+    base, x = net.build().double().eval(), double(net.example())
+    if network in row.refuses:
+        return
+    one = multum.ensemble(base, row.config.alone(), example=x, task=net.task)
+    assert one.members == 1 and not one.training
+    if not row.random:
+        torch.testing.assert_close(one(x)[0], run(base, x), **EXACT)
+        torch.testing.assert_close(run(one.member(0), x), run(base, x), **EXACT)
+
+
+def test_the_checker_finds_nothing(ens, x):
+    findings = multum.check(ens, x, verbose=False)
+    assert len(findings) >= (4 if ens.members == 1 else 6 if ens.vmap_refused else 8)
+
+
+# -- tensors -----------------------------------------------------------------------------------------------------------
+
+
+def test_own_and_shared_are_all_tensors(ens):
+    everything = {n: t for n, t in tensors(ens).items() if n not in ens.numbers}
+    assert set(ens.own) | set(ens.shared) == set(everything)
+    assert not set(ens.own) & set(ens.shared)
+    assert len(set(ens.own)) == len(ens.own)
+    one = tensors(ens.single())
+    for name in ens.own:
+        assert everything[name].shape == (ens.members, *one[name].shape)
+    for name in ens.shared:
+        assert everything[name].shape == one[name].shape
+
+
+def test_gradients_reach_every_trainable_tensor(ens, x):
+    for executor in ("loop",) if ens.vmap_refused else ("loop", "vmap"):
+        ens.zero_grad()
+        ens.executor = executor
+        weighted(ens.train()(x)).backward()
+        for name, p in ens.named_parameters():
+            if p.requires_grad:
+                assert p.grad is not None and p.grad.isfinite().all(), name
+                # A bias may be without effect (of attention's keys, of a convolution before a norm); a matrix is not.
+                if name in ens.own and p.ndim > 2:
+                    assert all(g.any() for g in p.grad), name
+
+
+def test_state_dict_has_the_keys_of_the_base_network(ens, row, network):
+    keys = [k for k in ens.state_dict() if k.rpartition(".")[2] not in row.adds]
+    assert keys == list(NETWORKS[network].build().state_dict())
+
+
+def test_load_state_dict_carries_everything_over(ens, x, method, network, row):
+    other = make(method, network, seed=6).eval()
+    result = other.load_state_dict(ens.state_dict())
+    assert not result.missing_keys and not result.unexpected_keys
+    if not row.random:
+        assert torch.equal(other(x), ens.eval()(x))
+
+
+def test_declared_cost_is_counted_cost(ens, x):
+    cost = multum.cost(ens, example=x)
+    assert cost.params == sum(p.numel() for p in ens.parameters()) == sum(part.params for part in cost.parts)
+    assert cost.macs == sum(part.macs for part in cost.parts) > 0
+    assert cost.members == ens.members
+
+
+def test_dtype_moves_every_tensor(ens, x, row):
+    out = ens.eval()(x)
+    ens.double()
+    assert all(t.dtype == torch.float64 for t in tensors(ens).values() if t.dtype.is_floating_point)
+    assert ens(double(x)).dtype == torch.float64
+    if not row.random:
+        torch.testing.assert_close(ens(double(x)).float(), out, rtol=1e-3, atol=1e-4)
+    assert ens.float()(x).dtype == torch.float32
+
+
+# -- being a module ----------------------------------------------------------------------------------------------------
+
+
+def test_train_and_eval_reach_every_module(ens):
+    for training in (False, True):
+        assert ens.train(training) is ens
+        assert all(m.training is training for m in (*ens.modules(), *ens.network.modules()))
+    ens.eval()
+    assert not ens.training and not ens.network.training
+
+
+def test_hooks_fire(ens, x):
+    path, leaf = next((n, m) for n, m in ens.named_modules() if n and not list(m.children()) and list(m.parameters()))
+    calls: list[str] = []
+    handles = [
+        leaf.register_forward_hook(lambda *_: calls.append(path)),
+        ens.register_forward_hook(lambda _, args, out: calls.append(f"ensemble {tuple(out.shape)}")),
+        ens.register_forward_pre_hook(lambda *_: calls.append("before")),
+    ]
+    out = ens(x)
+    assert calls[0] == "before" and calls[-1] == f"ensemble {tuple(out.shape)}"
+    assert set(calls[1:-1]) == {path}
+    for handle in handles:
+        handle.remove()
+    ens(x)
+    assert calls.count("before") == 1
+
+
+def test_a_deep_copy_is_another_ensemble_of_the_same_values(ens, x, row):
+    other = copy.deepcopy(ens)
+    assert torch.equal(other.train()(x), ens.train()(x))  # the dropout masks, too
+    assert torch.equal(other(x), ens(x))
+    assert {id(t) for t in tensors(other).values()}.isdisjoint(id(t) for t in tensors(ens).values())
+    before = ens.eval()(x)
+    with torch.no_grad():
+        for p in other.parameters():
+            p.add_(1)
+    if not row.random:
+        assert torch.equal(ens(x), before)
+        assert torch.equal(run(other.eval().member(-1), x), other(x, member=-1))
+    assert (other.members, other.method, other.own, other.task) == (ens.members, ens.method, ens.own, ens.task)
+
+
+def test_predict(ens, x, network):
+    if isinstance(x, tuple):
+        return
+    prediction = multum.predict(ens.train(), x)
+    assert ens.training and ens.network.training
+    batch = x.shape[0]
+    if NETWORKS[network].task == "regression":
+        assert prediction.mean.shape == prediction.variance.shape == (batch,)
+    else:
+        assert prediction.members.shape == (ens.members, batch, CLASSES)
+        torch.testing.assert_close(prediction.probs.sum(1), torch.ones(batch))
+
+
+def test_seeds_reproduce(method, network, x, row):
+    if network in row.refuses:
+        return
+    state = torch.get_rng_state()
+    one, same, other = (make(method, network, seed=seed) for seed in (7, 7, 8))
+    assert torch.equal(torch.get_rng_state(), state)
+    assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True))
+    assert torch.equal(one.train()(x), same.train()(x))
+    if getattr(row.config, "init", "fresh") == "fresh":
+        assert any(
+            not torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
+        )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_saved_ensemble_comes_back_bit_for_bit(ens, x, network, row, tmp_path):
+    builder = None if hasattr(ens.network, "recipe") else NETWORKS[network].build
+    ens.train()(x)  # moves statistics and generators
+    multum.save(ens, tmp_path / "model.safetensors")
+    again = multum.load(tmp_path / "model.safetensors", network=builder)
+    assert again.training
+    assert (again.members, again.method, again.own, again.task) == (ens.members, ens.method, ens.own, ens.task)
+    assert again.state_dict().keys() == ens.state_dict().keys()
+    assert all(torch.equal(tensor, ens.state_dict()[name]) for name, tensor in again.state_dict().items())
+    assert torch.equal(again(x), ens(x))  # in training: the dropout masks go on where they were
+    assert torch.equal(again.eval()(x), ens.eval()(x))
+    one, other = again.member(0), ens.member(0)
+    assert repr(one) == repr(other)
+    if not row.random:
+        assert torch.equal(run(one, x), run(other, x))
