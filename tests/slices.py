@@ -46,7 +46,7 @@ def double(x: Any) -> Any:
 
 
 def run(network: nn.Module, x: Any) -> Tensor:
-    args, kwargs = arguments(x)
+    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
     with torch.no_grad():
         return network(*args, **kwargs)
 
@@ -60,7 +60,8 @@ def scrambled(network: nn.Module, seed: int = 0) -> nn.Module:
             if t.is_floating_point():
                 noise = torch.randn(t.shape, generator=generator, dtype=torch.float64)
                 positive = name.endswith("running_var")
-                t.copy_(noise.abs() + 0.5 if positive else t + 0.3 * noise if t.ndim > 1 else t + noise)
+                scale = t.std() if t.ndim > 1 and t.numel() > 1 else 1.0
+                t.copy_(noise.abs() + 0.5 if positive else t + 0.3 * scale * noise)
     return network
 
 
@@ -104,9 +105,11 @@ def zeroed(network: nn.Module, kept: dict[str, list[np.ndarray]], rows_only: boo
     network = copy.deepcopy(network)
     with torch.no_grad():
         for name, p in network.named_parameters():
+            module = network.get_submodule(name.rpartition(".")[0])
+            made = 1 if isinstance(module, nn.Embedding) else 0
             for d, indices in enumerate(kept.get(name, [])):
-                if d > 0 and rows_only:
-                    break
+                if d != made and rows_only:
+                    continue
                 dropped = np.setdiff1d(np.arange(p.shape[d]), indices)
                 p.index_fill_(d, torch.as_tensor(dropped), 0.0)
     return network

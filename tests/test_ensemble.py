@@ -422,9 +422,7 @@ def test_a_member_has_a_whole_number(index):
 
 def test_executors_have_names():
     ens = multum.ensemble(mlp(), Deep(members=2), example=X)
-    with pytest.raises(
-        ConfigError, match=r"'loop', 'vmap', or None .* however: 'vmpa'\. Did you mean vmap"
-    ):
+    with pytest.raises(ConfigError, match=r"'loop', 'vmap', or None .* however: 'vmpa'\. Did you mean vmap"):
         ens.executor = "vmpa"
     assert (ens.train().executor, ens.eval().executor) == ("vmap", "loop")  # the table for a CPU
     ens.executor = "vmap"
@@ -486,6 +484,7 @@ def test_compiled_is_eager(method):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
 @pytest.mark.parametrize("method", [Deep(members=2), Packed(members=2, alpha=1)], ids=kind)
 def test_compiled_by_inductor_is_eager(method):
     compare_compiled(method, "inductor")

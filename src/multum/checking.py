@@ -73,11 +73,15 @@ def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
 
     ens.executor = "loop"
     reference = ens(x).detach()
+    lawful = reference.shape[:2] == (ens.members, batch)
+    finite = bool(torch.isfinite(reference).all())
     yield Finding(
         "shape law: [members, batch, ...]",
-        reference.shape[:2] == (ens.members, batch) and bool(torch.isfinite(reference).all()),
-        f"{tuple(reference.shape)}",
+        lawful and finite,
+        f"{tuple(reference.shape)}" + ("" if finite else ", not all of them finite"),
     )
+    if not (lawful and finite):
+        return  # nothing else could be compared
     if len(executors) == 1:
         yield Finding("executors agree", True, f"loop alone; vmap: {ens.vmap_refused}")
     else:

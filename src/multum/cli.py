@@ -16,6 +16,8 @@ from .errors import MultumError
 from .methods import catalogue
 from .parsing import assignments
 from .training import job
+from .training.devices import is_first
+from .training.interrupt import Stopped
 
 __all__ = ["main"]
 
@@ -57,36 +59,47 @@ def methods(
 @app.command()
 def train(
     settings: Annotated[list[str] | None, typer.Argument(help="Recipe fields, such as epochs=30 lr=0.01")] = None,
-    data: Annotated[str, typer.Option(help="digits, diabetes, NAME (NAME.npz in $MULTUM_DATA), npz:FILE")] = "digits",
-    model: Annotated[str, typer.Option(help="small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME")] = "small-cnn",
+    data: Annotated[
+        str, typer.Option(help="digits, diabetes, NAME (NAME.npz in $MULTUM_DATA), npz:FILE, folder:DIR")
+    ] = "digits",
+    model: Annotated[
+        str | None, typer.Option(help="small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME; by default one that suits")
+    ] = None,
     method: Annotated[str, typer.Option(help="A method, with fields behind a colon")] = "packed:members=4,alpha=2",
-    out: Annotated[Path, typer.Option(help="The run folder; an interrupted run in it goes on")] = Path("runs/train"),
-    devices: Annotated[int, typer.Option(help="Processes on this machine")] = 1,
+    out: Annotated[Path, typer.Option(help="The run folder")] = Path("runs/train"),
+    resume: Annotated[bool, typer.Option(help="Go on with an interrupted run in that folder, or refuse it")] = True,
+    devices: Annotated[int, typer.Option(help="Processes on this machine; torchrun brings its own")] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines")] = 1,
     accelerator: Annotated[str, typer.Option(help="cpu, cuda, mps, or auto")] = "auto",
+    checkpoint_seconds: Annotated[float, typer.Option(help="The longest time between checkpoints")] = 60.0,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the run as JSON.")] = False,
 ) -> None:
-    """Train one ensemble and leave it in a run folder.
+    """Train one ensemble and leave it in a run folder; the same command goes on with an interrupted run.
 
     Example: [bold]multum train --data digits --method deep:members=4 --out runs/deep epochs=20[/bold]
     """
-    found = job.train(
-        data,
-        model,
-        method,
-        out,
-        assignments(settings or []),
-        progress=not as_json,
-        devices=devices,
-        accelerator=accelerator,
-    )
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        last = found["last"]
-        Console().print(
-            f"{found['method']['name']} on {data}: loss {last['loss']:.4f}, training accuracy {last['accuracy']:.4f} "
-            f"after epoch {last['epoch']}; model in {out / 'model.safetensors'}"
+    try:
+        found = job.train(
+            data,
+            model,
+            method,
+            out,
+            assignments(settings or []),
+            resume=resume,
+            progress=not as_json,
+            tensorboard=tensorboard,
+            devices=devices,
+            nodes=nodes,
+            accelerator=accelerator,
+            checkpoint_seconds=checkpoint_seconds,
         )
+    except Stopped as stop:
+        if is_first():
+            Console(stderr=True).print(f"{stop}; the same command goes on from here")
+        raise typer.Exit(128 + stop.number) from None
+    if is_first():
+        print(json.dumps(found, indent=2) if as_json else job.summary(found, out))
 
 
 def main() -> None:

@@ -60,6 +60,7 @@ class Ensemble(nn.Module):
     _stacked: tuple[str, ...]
     _moving: tuple[str, ...]
     _shared_draws: bool  # whether some dropout has one mask for all members
+    _own_inputs_refused: bool  # whether vmap cannot run the shared trunk on inputs that differ between members
     _told: bool  # whether the user knows that `loop` cannot pool
 
     def __init__(
@@ -115,7 +116,10 @@ class Ensemble(nn.Module):
         )
         if any(getattr(m, "always", False) for m in network.modules()):
             self.__dict__["has_trunk"] = True
-        self.__dict__["vmap_refused"] = self._probe(example)
+        self.__dict__["vmap_refused"] = refused = self._probe(example)
+        # A trunk that all members share runs outside of vmap, until each of them brings an input of its own.
+        trunk = self.has_trunk or usage is None
+        self.__dict__["_own_inputs_refused"] = bool(not refused and trunk and self._probe(example, per_member=True))
         if self.vmap_refused and members > 1:
             log.warning("multum runs this ensemble member after member (executor 'loop'): %s", self.vmap_refused)
 
@@ -135,7 +139,7 @@ class Ensemble(nn.Module):
             out = call(self.network, {}, x)
             return out.unsqueeze(0).expand(self.members, *out.shape)
         moving = self.tensors(self._moving)
-        executor = self.executor
+        executor = self.executor if stacked and not (per_member and self._own_inputs_refused) else "loop"
         if executor == "loop" and self.training and self.pooled and self.members > 1:
             self._warn_of_pooling()
         run = EXECUTORS[executor]
@@ -274,12 +278,14 @@ class Ensemble(nn.Module):
             f"; vmap cannot run this network: {self.vmap_refused}" if self.vmap_refused else "",
         )
 
-    def _probe(self, example: Any) -> str | None:
+    def _probe(self, example: Any, per_member: bool = False) -> str | None:
         """Why vmap cannot run this network, or None; tried on a copy, since a failed run has already moved buffers."""
         if not self._stacked:
             return None
         trial = skeleton(self.network, lambda t: t.detach() if isinstance(t, nn.Parameter) else t.detach().clone())
         x = two_rows(example)
+        if per_member:
+            x = tree_map_only(Tensor, lambda t: t.expand(self.members, *t.shape), x)
         tensors = tensors_of(trial)
         stacked = {name: tensors[name] for name in self._stacked}
         moving = {name: tensors[name] for name in self._moving}
@@ -288,7 +294,7 @@ class Ensemble(nn.Module):
             try:
                 with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():
                     warnings.filterwarnings("error", message="There is a performance drop")
-                    EXECUTORS["vmap"](trial, stacked, moving, x, self.members, False, None)
+                    EXECUTORS["vmap"](trial, stacked, moving, x, self.members, per_member, None)
             except NetworkError:
                 raise
             except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer

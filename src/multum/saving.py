@@ -18,6 +18,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from . import models
 from .building import built_by
@@ -102,22 +103,24 @@ def load(
     """
     header, tensors = _read(Path(path), device)
     base = _base(header["network"], network, path)
-    edits = [Edit(e["path"], e["attributes"], e["layer"]) for e in header["edits"]]
     random, state = (
         {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
         for prefix in (RANDOM, STATE)
     )
     try:
         method = _method(header["method"], path)
-        apply(base, edits, {})
+        edits = [Edit(e["path"], e["attributes"], e["layer"]) for e in header["edits"]]
+        frozen = set(header["frozen"])
+        with seeded(0):  # layers that draw their first values must not move the caller's generator
+            apply(base, edits, {})
         _compare(tensors_of(base), tensors, header, path)
         install(base, tensors)
         for name, p in base.named_parameters():
-            p.requires_grad_(name not in set(header["frozen"]))
+            p.requires_grad_(name not in frozen)
         base.train(header["training"])
         for name in header["other_mode"]:
             base.get_submodule(name).training = not header["training"]
-        example = _example(header["example"], device)
+        example = _in_precision(_example(header["example"], device), base)
         ens = Ensemble(
             base,
             header["own"],
@@ -206,11 +209,11 @@ def _base(described: dict, network: Any, path: Any) -> nn.Module:
         return skeleton(network, lambda t: t.detach())
     if network is not None:
         return built_by(network)
-    recipe = described["recipe"]
+    described = described if isinstance(described, dict) else {}
+    recipe = described.get("recipe")
     if recipe is None:
-        raise FileError(
-            f"{path} holds a network that multum can build by name, however: its class is {described['class']}; {give}"
-        )
+        kind = described.get("class")
+        raise FileError(f"{path} holds a network that multum can build by name, however: its class is {kind}; {give}")
     try:
         with seeded(0):
             return models.build(recipe["name"], **recipe["keywords"])
@@ -275,6 +278,15 @@ def _spec(example: Any) -> Any:
     if isinstance(example, Tensor):
         return {"shape": list(example.shape), "dtype": str(example.dtype).removeprefix("torch.")}
     return {"value": example}
+
+
+def _in_precision(example: Any, network: nn.Module) -> Any:
+    """The example in the precision that the network has by now, which need not be that of its first example."""
+    found = {p.dtype for p in network.parameters() if p.is_floating_point()}
+    if len(found) != 1:
+        return example
+    dtype = found.pop()
+    return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, example)
 
 
 def _example(spec: dict, device: Any) -> Any:

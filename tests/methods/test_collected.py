@@ -173,7 +173,7 @@ def test_snapshots_are_taken_at_the_ends_of_cycles() -> None:
     ("cycle", "taken"), [(2, list(range(21, 41, 2))), (4, [22, 26, 30, 34, 38]), (6, [23, 29, 35])]
 )
 def test_fast_geometric_collects_where_the_rate_is_lowest(cycle: int, taken: list[int]) -> None:
-    method = multum.FastGeometric(cycle=cycle, start=0.5, high=0.05, low=0.001)
+    method = multum.FastGeometric(members=3, cycle=cycle, start=0.5, high=0.05, low=0.001)
     assert [e for e in range(1, 41) if method.collects(e, 40)] == taken
     for epoch in taken:
         assert method.rate(epoch - 20, 0.0) == pytest.approx(0.001)

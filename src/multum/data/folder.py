@@ -98,7 +98,9 @@ def _files(folder: Path, classes: list[str]) -> tuple[list[Path], list[int]]:
     for label, name in enumerate(classes):
         mine = sorted(p for p in (folder / name).rglob("*") if p.suffix.lower() in KINDS and p.is_file())
         if not mine and (folder / name).is_dir():
-            raise DataError(f"a class folder holds images ({', '.join(sorted(KINDS))}), however: {folder / name} has none")
+            raise DataError(
+                f"a class folder holds images ({', '.join(sorted(KINDS))}), however: {folder / name} has none"
+            )
         found += mine
         labels += [label] * len(mine)
     return found, labels

@@ -47,10 +47,10 @@ def check_log_probs(log_probs: Tensor, name: str = "log_probs") -> Tensor:
 
     >>> check_log_probs(torch.tensor([[0.5, 0.5]]))
     Traceback (most recent call last):
-    multum.errors.MetricError: exp(log_probs) sum to one over axis 1, however: item 0 sums to 3.29744. Use logits.log_softmax(1)
+    multum.errors.MetricError: exp(log_probs) sum to one over axis 1, however: item 0 sums to 3.297. Use log_softmax(1)
     """
     full = _check_rows(log_probs, name)
-    _check_sums(full.exp().sum(1), f"exp({name})", _tolerance(log_probs), "logits.log_softmax(1)")
+    _check_sums(full.exp().sum(1), f"exp({name})", _tolerance(log_probs), "log_softmax(1)")
     return full
 
 
@@ -108,15 +108,13 @@ def check_confidence(confidence: Tensor) -> Tensor:
 
     >>> check_confidence(torch.tensor([0.9, 7.0]))
     Traceback (most recent call last):
-    multum.errors.MetricError: confidences are between 0 and 1, however: 7.0 is among them. Use probs.amax(1), not logits
+    multum.errors.MetricError: confidences are between 0 and 1, however: 7.0 is among them. Use probs.amax(1)
     """
     tolerance = _tolerance(confidence)
     confidence = check_scores(confidence, "confidences")
     for end in (float(confidence.amin()), float(confidence.amax())):
         if not -tolerance <= end <= 1 + tolerance:
-            raise MetricError(
-                f"confidences are between 0 and 1, however: {end} is among them. Use probs.amax(1), not logits"
-            )
+            raise MetricError(f"confidences are between 0 and 1, however: {end} is among them. Use probs.amax(1)")
     return confidence.clamp(0, 1)
 
 
@@ -197,7 +195,7 @@ def _check_sums(sums: Tensor, name: str, tolerance: float, fix: str) -> None:
                 f"{name} are numbers, however: item {item} holds NaN ({int(bad.sum())} of {bad.numel()}). "
                 "Look for overflow in the network"
             )
-        raise MetricError(f"{name} sum to one over axis 1, however: item {item} sums to {value:.6g}. Use {fix}")
+        raise MetricError(f"{name} sum to one over axis 1, however: item {item} sums to {value:.4g}. Use {fix}")
 
 
 def _tolerance(probs: Tensor) -> float:

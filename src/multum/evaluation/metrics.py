@@ -1,7 +1,7 @@
 """What a classifier's probabilities are worth: of the ensemble, of each member, and the gain between them.
 
     accuracy   1/n sum_i 1[argmax_c p_ic = y_i]
-    nll        -1/n sum_i log p_i,y_i                 p the members' mean, from log_probs: never the log of 0 by underflow
+    nll        -1/n sum_i log p_i,y_i                 p the members' mean, from log_probs: no underflow
     brier      1/n sum_i sum_c (p_ic - 1[y_i = c])^2
     ece, adaptive_ece, aurc                           see reliability.py and selective.py
 
@@ -61,7 +61,7 @@ def nll(log_probs: Tensor, labels: Tensor) -> float:
 
 
 def brier(probs: Tensor, labels: Tensor) -> float:
-    """The Brier score, 1/n sum_i sum_c (p_ic - 1[y_i = c])^2, from 0 (perfect) to 2; scikit-learn halves it.
+    """The Brier score, 1/n sum_i sum_c (p_ic - 1[y_i = c])^2, 0 to 2; scikit-learn halves it for two classes.
 
     **Shape**: probs ``[batch, classes, ...]``; labels ``[batch, ...]``.
 
@@ -167,11 +167,10 @@ def check_prediction(prediction: Prediction) -> None:
     """
     if prediction.logits.numel() == 0:
         raise MetricError(f"a prediction holds at least one item, however: {prediction}")
-    # The highest logit of an item is NaN where any is, and +inf makes probabilities of NaN.
-    bad = ~(prediction.logits.flatten(3).amax((2, 3)) if prediction.logits.ndim > 3 else prediction.logits.amax(2)).isfinite()
+    bad = ~prediction.logits.amax(2).isfinite()  # NaN where any logit is; +inf, or nothing but -inf, has no softmax
     if bad.any():
-        member, item = (int(i) for i in bad.nonzero()[0])
-        value = "NaN" if prediction.logits[member, item].isnan().any() else "no finite logit, or an infinite one"
+        member, item = (int(i) for i in bad.nonzero()[0][:2])
+        value = "NaN" if prediction.logits[member, item].isnan().any() else "+inf, or nothing but -inf"
         raise MetricError(
             f"logits are numbers, however: member {member}, item {item} holds {value}. Look for overflow in the network"
         )

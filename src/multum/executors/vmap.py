@@ -7,11 +7,12 @@ convolution (Packed-Ensembles, Figures 3b and 3c); a trunk that the members shar
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..rewrite.dropout import Randomness
 from ..rewrite.trace import plain_attention
@@ -39,5 +40,11 @@ def run(
         return call(network, {**tensors, **moving}, x)
 
     mapped = torch.func.vmap(one, in_dims=(0, 0 if per_member else None), randomness="different")
-    with nullcontext() if torch.compiler.is_compiling() else plain_attention():
+    cpu = any(t.device.type == "cpu" for t in stacked.values())
+    with nullcontext() if torch.compiler.is_compiling() else plain_attention(), _mappable_attention(cpu):
         return mapped(dict(stacked), x)
+
+
+def _mappable_attention(cpu: bool) -> AbstractContextManager:
+    """The fused attention kernel of the CPU has no rule for vmap: torch would run it member after member."""
+    return sdpa_kernel(SDPBackend.MATH) if cpu else nullcontext()

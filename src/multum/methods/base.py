@@ -49,6 +49,7 @@ class Method:
 
     reduction: ClassVar[str] = "sum"  # of the members' losses, as the method's paper trains it: "sum" or "mean"
     deterministic: ClassVar[bool] = True  # False: the outputs are random draws, another one at every call
+    renews_norms: ClassVar[bool] = False  # whether batch norm statistics are computed anew once training is over
 
     members: int = 4  # M
 
@@ -77,6 +78,9 @@ class Method:
         """The rate of step 0 .. steps - 1; `default` is the recipe's, `lr` its base rate."""
         return default
 
+    def check_epochs(self, epochs: int) -> None:
+        """Refuse, before training, a number of epochs in which the members cannot be made."""
+
     def birth_after(self, epochs: int) -> int | None:
         """The number of epochs after which `give_birth` makes the members; None where they are born at the start."""
         return None
@@ -87,6 +91,10 @@ class Method:
 
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether `collect` is called at the end of this epoch (1, 2, ... epochs)."""
+        return False
+
+    def collects_average(self) -> bool:
+        """Whether what is gathered is the recipe's running average of the weights, where it has one."""
         return False
 
     def collect(self, ensemble: Any) -> None:

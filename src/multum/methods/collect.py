@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from .base import Builder, Remake
 
-__all__ = ["OneRun", "collected", "release", "remember", "share"]
+__all__ = ["OneRun", "collected", "epochs_before", "release", "remember", "share"]
 
 PREFIX = "collected."
 
@@ -54,3 +55,12 @@ def share(name: str, value: Any) -> None:
     """Refuse a field that is not a share of the epochs."""
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
         raise ConfigError(f"{name} is a share of the epochs with 0 <= {name} < 1, however: {name}={value!r}")
+
+
+def epochs_before(start: float, epochs: int) -> int:
+    """The whole epochs in this share of all of them.
+
+    >>> epochs_before(0.29, 100)  # where 0.29 * 100 is 28.999999999999996
+    29
+    """
+    return math.floor(start * epochs + 1e-9)

@@ -6,6 +6,8 @@ NeurIPS 2018.
     t  = (epoch mod c + iteration / iterations) / c
     lr = (1 - 2t) a_1 + 2t a_2        for t < 1/2,        (2t - 1) a_1 + (2 - 2t) a_2        otherwise
 
+The cycles begin after the share `start` of the epochs, or earlier where M members would not fit behind it.
+
 Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once collected.
 """
 
@@ -20,7 +22,7 @@ from torch import nn
 from ..ensemble import Ensemble
 from ..errors import ConfigError
 from .base import Builder, Method
-from .collect import OneRun, release, remember, share
+from .collect import OneRun, epochs_before, release, remember, share
 
 __all__ = ["FastGeometric"]
 
@@ -65,8 +67,25 @@ class FastGeometric(Method):
         return default if since < 0 else self.rate(math.floor(since), since - math.floor(since))
 
     def first(self, epochs: int) -> int:
-        """Epochs before the cycles begin, so that M whole half-cycles fit behind."""
-        return math.floor(self.start * epochs)
+        """Epochs before the cycles begin: `start`, or fewer where the last of M members would come too late.
+
+        >>> FastGeometric(members=4, cycle=2).first(30), FastGeometric(members=4, cycle=2).first(10)
+        (23, 3)
+        """
+        return max(0, min(epochs_before(self.start, epochs), epochs - self._needed()))
+
+    def check_epochs(self, epochs: int) -> None:
+        if epochs < self._needed():
+            fitting = max((epochs - self.cycle // 2) // self.cycle + 1, 0)
+            raise ConfigError(
+                f"{self.members} members take {self._needed()} epochs in cycles of {self.cycle}, however: there are "
+                f"{epochs}; train for {self._needed()} epochs or more, or "
+                + (f"ask for members={fitting}" if fitting else "take a shorter cycle")
+            )
+
+    def _needed(self) -> int:
+        """Epochs up to the middle of cycle M, where the last member is collected."""
+        return (self.members - 1) * self.cycle + self.cycle // 2
 
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether a member is collected at the end of this epoch (1, 2, ... epochs): where the rate is lowest."""

@@ -300,13 +300,17 @@ class _Late(Rewritten):
 
 def _heads(network: nn.Module, example: Any) -> set[str]:
     """Paths of the layers that no weighted layer follows."""
+    row = tree_map_only(Tensor, lambda t: t[:1], example)
     try:
-        return set(trace_members(network, set(), tree_map_only(Tensor, lambda t: t[:1], example)).heads)
+        heads = set(trace_members(network, set(), row).heads)
     except Exception as error:  # whatever a user's network raises on noted tensors
         reason = f"the head could not be found by following one run: {type(error).__name__}: {error}"
-        raise RewriteError(
-            "Hypernet", [Refusal("", reason, "take what reads values in Python out of forward")]
-        ) from error
+        fix = "take what reads values in Python out of forward"
+        raise RewriteError("Hypernet", [Refusal("", reason, fix)]) from error
+    if not heads:
+        reason = "the head could not be found: no weighted layer of this network leads to its output"
+        raise RewriteError("Hypernet", [Refusal("", reason, "make the layers that forward uses its own modules")])
+    return heads
 
 
 def _table_s1(network: WideResNet, slots: list[Slot], compression: float) -> list[_Group]:

@@ -4,13 +4,13 @@ Durasov, Bagautdinov, Baque, Fua: Masksembles for Uncertainty Estimation, CVPR 2
 
     layer_m(x) = mask_m * layer(x)        mask_m in {0, 1}^c, drawn once, never trained, not rescaled
 
-A layer of c channels gets M masks with m = int(c / (S (1 - (1 - 1/S)^M))) ones each, drawn together so that every channel
-belongs to some member: M random m-subsets of int(m s') positions, drawn until exactly c positions are used, where s'
-solves m s' (1 - (1 - 1/s')^M) = c. The scale S sets how much members overlap: 1 is one network, 6 hardly any overlap.
+A layer of c channels gets M masks with m = int(c / (S (1 - (1 - 1/S)^M))) ones each, drawn together, so that every
+channel belongs to some member: M random m-subsets of int(m s') positions, drawn until exactly c of them are used, where
+s' solves m s' (1 - (1 - 1/s')^M) = c. The scale S sets how much members overlap: fully at 1, hardly at 6.
 
 Shape: x [batch, ...] -> [members, batch, outputs]; a mask is [members, channels].
-Cost: parameters of one network plus M c per masked layer (frozen); mult-adds M times one network's, less the stem, which
-is computed once. `member(i)` drops masked channels where nothing between two layers makes them differ from 0.
+Cost: parameters of one network plus M c per masked layer (frozen); mult-adds M times one network's, but what comes
+before the first mask (the stem) runs once. `member(i)` leaves out masked channels wherever that changes nothing.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ class _Mask(Scaled):
 class Masked(_Mask):
     """A layer that is called: a mask on the channels that come out or go in."""
 
-    def forward(self: Any, x: Tensor, *args: Any) -> Tensor:
+    def forward(self: Any, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         mask = self.mask.view(-1, *(1 for _ in getattr(self, "kernel_size", ())))
         if self.side == "inputs":
-            return super().forward(x * mask, *args)  # type: ignore[misc]
-        return super().forward(x, *args) * mask  # type: ignore[misc]
+            return super().forward(x * mask, *args, **kwargs)  # type: ignore[misc]
+        return super().forward(x, *args, **kwargs) * mask  # type: ignore[misc]
 
 
 @layer
@@ -214,6 +214,7 @@ class _Masking(Rewritten):
 
     def member(self, seed: int) -> nn.Module:
         one = super().member(seed)
-        rows = {name_in(path, "mask"): masks[self.seeds.index(seed)] for path, masks in self.masks.items()}
-        install(one, {name: torch.as_tensor(row).to(tensors_of(one)[name]) for name, row in rows.items()})
+        given, i = tensors_of(one), self.seeds.index(seed)
+        rows = {name_in(path, "mask"): torch.as_tensor(masks[i]) for path, masks in self.masks.items()}
+        install(one, {name: row.to(given[name]) for name, row in rows.items()})
         return one

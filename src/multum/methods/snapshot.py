@@ -4,9 +4,10 @@ Huang, Li, Pleiss, Liu, Hopcroft, Weinberger: Snapshot Ensembles: Train 1, get M
 
     lr(t) = lr_0 / 2 * (cos(pi * mod(t - 1, ceil(T/M)) / ceil(T/M)) + 1)        t = 1 .. T
 
-A snapshot is taken at the end of each of the M cycles; the optimizer is not reset. With `cycles=False` the learning
-rate is the recipe's and the snapshots are spread evenly over the end of training (the SE baseline of the hypernetwork
-paper).
+A snapshot is taken at the end of each of the M cycles; the optimizer is not reset. Where M does not divide the epochs,
+cycles are a whole number of epochs long and differ by one epoch. With `cycles=False` the learning rate is the recipe's
+and the snapshots are spread evenly over the end of training; where the recipe averages weights they are of the running
+average, with batch norm statistics of their own (the SE baseline of the hypernetwork paper).
 
 Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once collected.
 """
@@ -14,14 +15,15 @@ Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, ou
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
 
 from ..ensemble import Ensemble
+from ..errors import ConfigError
 from .base import Builder, Method
-from .collect import OneRun, release, remember, share
+from .collect import OneRun, epochs_before, release, remember, share
 
 __all__ = ["Snapshot"]
 
@@ -54,7 +56,25 @@ class Snapshot(Method):
         return lr / 2 * (math.cos(math.pi * ((step - 1) % length) / length) + 1)
 
     def learning_rate(self, default: float, step: int, steps: int, per_epoch: int, lr: float) -> float:
-        return self.rate(step + 1, steps, lr) if self.cycles else default
+        if not self.cycles:
+            return default
+        ends = [0, *self._ends(steps // per_epoch)]
+        k = next((k for k, end in enumerate(ends[1:]) if step < end * per_epoch), self.members - 1)
+        length = (ends[k + 1] - ends[k]) * per_epoch
+        return replace(self, members=1).rate(step - ends[k] * per_epoch + 1, length, lr)
+
+    def check_epochs(self, epochs: int) -> None:
+        room = epochs - self._first(epochs)
+        if room < self.members:
+            needed = self.members if self.cycles else math.ceil(self.members / (1 - self.start))
+            raise ConfigError(
+                f"every snapshot has an epoch of its own, however: {self.members} members in {room} of {epochs} epochs"
+                f"; train for {needed} epochs, ask for members={max(room, 1)}"
+                + ("" if self.cycles else ", or lower start")
+            )
+
+    def collects_average(self) -> bool:
+        return not self.cycles
 
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether a snapshot is taken at the end of this epoch (1, 2, ... epochs).
@@ -62,11 +82,18 @@ class Snapshot(Method):
         >>> [e for e in range(1, 201) if Snapshot(members=10, cycles=False).collects(e, 200)]
         [164, 168, 172, 176, 180, 184, 188, 192, 196, 200]
         """
-        first = 0 if self.cycles else math.floor(self.start * epochs)
-        return epoch in {first + math.ceil((epochs - first) * k / self.members) for k in range(1, self.members + 1)}
+        return epoch in self._ends(epochs)
 
     def collect(self, ensemble: Ensemble) -> None:
         remember(ensemble)
 
     def conclude(self, ensemble: Ensemble) -> None:
         release(ensemble, self.members)
+
+    def _first(self, epochs: int) -> int:
+        return 0 if self.cycles else epochs_before(self.start, epochs)
+
+    def _ends(self, epochs: int) -> list[int]:
+        """The epochs after which snapshots are taken."""
+        first = self._first(epochs)
+        return [first + math.ceil((epochs - first) * k / self.members) for k in range(1, self.members + 1)]

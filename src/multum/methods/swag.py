@@ -7,6 +7,9 @@ Maddox, Izmailov, Garipov, Vetrov, Wilson: A Simple Baseline for Bayesian Uncert
     theta  = mean + diag^(1/2) z_1 / sqrt(2) + D z_2 / sqrt(2 (K - 1)),        z ~ N(0, I)
 
 so that the covariance is diag/2 + D D^T / (2 (K - 1)). `scale` multiplies it; scale = 0 is the average itself (SWA).
+Batch norm statistics are computed anew for every sample. The learning rate stays up while weights are collected:
+
+    lr = lr_0 (1 - (1 - final) clamp((t - .5) / .4, 0, 1)),        t = epoch / (start * epochs + 1)
 
 Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once sampled. Cost: K + 2 times
 one network in memory while training, M times at prediction.
@@ -24,7 +27,7 @@ from torch import Tensor, nn
 from ..ensemble import Ensemble
 from ..errors import ConfigError
 from .base import Builder, Method, whole
-from .collect import OneRun, share
+from .collect import OneRun, epochs_before, share
 
 __all__ = ["Swag"]
 
@@ -33,10 +36,13 @@ __all__ = ["Swag"]
 class Swag(Method):
     """Samples of a Gaussian fitted to one training run."""
 
+    renews_norms = True
+
     members: int = 4  # N: samples
     start: float = 0.8  # the share of the epochs before the first weights are collected
     rank: int = 20  # K: columns of the low-rank part; the divisor is K - 1 even if fewer exist
     scale: float = 1.0  # multiplies the covariance; 0 gives the average (SWA)
+    final: float | None = 0.5  # the rate while collecting, as a share of the recipe's lr; None: the recipe's schedule
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,6 +50,8 @@ class Swag(Method):
         whole("rank", self.rank, least=2)
         if not isinstance(self.scale, (int, float)) or not 0 <= self.scale < math.inf:
             raise ConfigError(f"scale is a factor >= 0, however: scale={self.scale!r}")
+        if self.final is not None and (not isinstance(self.final, (int, float)) or not 0 < self.final <= 1):
+            raise ConfigError(f"final is a share with 0 < final <= 1, or None, however: final={self.final!r}")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
         return OneRun(network, builder)
@@ -51,13 +59,26 @@ class Swag(Method):
     def alone(self) -> Swag:
         return self
 
+    def rate(self, epoch: float, epochs: int, lr: float) -> float:
+        """The learning rate after `epoch` epochs, a real number.
+
+        >>> [round(Swag().rate(e, 200, 0.1), 6) for e in (80, 81, 100, 120, 144, 145)]
+        [0.1, 0.099612, 0.08486, 0.069332, 0.050699, 0.05]
+        """
+        final = 1.0 if self.final is None else self.final
+        t = epoch / (epochs_before(self.start, epochs) + 1)
+        return lr * (1.0 - (1.0 - final) * min(max((t - 0.5) / 0.4, 0.0), 1.0))
+
+    def learning_rate(self, default: float, step: int, steps: int, per_epoch: int, lr: float) -> float:
+        return default if self.final is None else self.rate(step / per_epoch, steps // per_epoch, lr)
+
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether weights are collected at the end of this epoch (1, 2, ... epochs).
 
         >>> [e for e in range(1, 201) if Swag().collects(e, 200)][:2]
         [161, 162]
         """
-        return epoch > math.floor(self.start * epochs)
+        return epoch > epochs_before(self.start, epochs)
 
     def collect(self, ensemble: Ensemble) -> None:
         """Move the moments by the network's present weights."""

@@ -114,9 +114,9 @@ def _move(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[An
             # One channel, named by its position: it would be another one in a thinner network.
             tracer.tie(slot, torch.tensor(FIXED))
         pieces = tree_flatten(func(aten.alias(slot), *args[1:], **kwargs))[0]  # an alias: `transpose_` works in place
-        if name in _POSITIONS and not all(torch.equal(numbers_in(p), numbers_in(slot)) for p in pieces):
-            tracer.by_position()
         for i, piece in enumerate(pieces):
+            if name in _POSITIONS and not torch.equal(numbers_in(piece), numbers_in(slot)):
+                tracer.picks(piece)
             moved[i].append(piece)
     return moved
 

@@ -34,7 +34,8 @@ __all__ = ["ChannelTracer", "Channels", "Segment", "run_on_meta", "trace_channel
 
 @dataclass
 class Segment:
-    """Interchangeable channels: every class of tied indices touches the same dimensions equally often.
+    """Interchangeable channels: every class of tied indices touches the same dimensions equally often, and no operation
+    picks some of them by their position.
 
     Shape: `classes` [n]; one channel of the segment is `multiplicity` indices of its narrowest dimension (convolution
     groups, attention heads), so the width is n * multiplicity.
@@ -62,8 +63,7 @@ class Channels:
     unused: list[str]  # parameters that the run did not touch
     wide: list[str]  # weights whose outputs keep their number because of something inside the network
     norms: dict[str, list[np.ndarray]]  # path of a norm without tensors -> the classes of what it normalises over
-    sums: list[np.ndarray]  # the classes that disappear in each sum or product, in the order of the program
-    by_position: bool  # whether channels are picked by their position somewhere
+    picks: list[np.ndarray]  # the classes that are picked by their position, in the order of the program
 
 
 def trace_channels(network: nn.Module, x: Any) -> Channels:
@@ -108,11 +108,10 @@ class ChannelTracer:
     first: dict[tuple[str, int], int] = field(default_factory=dict)
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     edges: list[np.ndarray] = field(default_factory=list)
-    summed: list[np.ndarray] = field(default_factory=list)
+    picked: list[np.ndarray] = field(default_factory=list)
     norms: dict[str, list[Tensor]] = field(default_factory=dict)
     refusals: dict[tuple[str, str], Refusal] = field(default_factory=dict)
     untouched: dict[int, str] = field(default_factory=dict)
-    positional: bool = False
 
     # -- notes of what exists before the run -------------------------------------------------------------------------
 
@@ -194,11 +193,8 @@ class ChannelTracer:
         for slot in slots:
             self.tie(slot, torch.tensor(FIXED))
 
-    def sums(self, slot: Tensor) -> None:
-        self.summed.append(np.unique(numbers_in(slot).numpy()))
-
-    def by_position(self) -> None:
-        self.positional = True
+    def picks(self, slot: Tensor) -> None:
+        self.picked.append(np.unique(numbers_in(slot).numpy()))
 
     # -- the outcome ---------------------------------------------------------------------------------------------------
 
@@ -207,7 +203,7 @@ class ChannelTracer:
         self.freeze(out)
         component, touched = self.components()
         # Component numbers are shifted so that what never changes is class 0, also where nothing constrains it.
-        label = np.where(touched, component + 1, 0)
+        label = np.where(touched, component + 1, 0).astype(np.int64)
         label[component == component[FIXED]] = 0
         classes = {
             name: [
@@ -219,15 +215,15 @@ class ChannelTracer:
             for name, shape in self.shapes.items()
         }
         parameters = dict(self.network.named_parameters())
+        picks = [np.unique(label[numbers]) for numbers in self.picked]
         return Channels(
             classes=classes,
-            segments=_segments(classes),
+            segments=_segments(classes, picks),
             refusals=list(self.refusals.values()),
             unused=[n for n in self.untouched.values() if n in parameters and parameters[n].numel() > 1],
             wide=[n for n, shape in self.shapes.items() if self.is_wide(n, shape, inside)],
             norms={path: [label[numbers.numpy()] for numbers in dims] for path, dims in self.norms.items()},
-            sums=[np.unique(label[numbers]) for numbers in self.summed],
-            by_position=self.positional,
+            picks=picks,
         )
 
     def is_wide(self, name: str, shape: tuple[int, ...], component: np.ndarray) -> bool:
@@ -248,21 +244,25 @@ class ChannelTracer:
         return component, touched
 
 
-def _segments(classes: dict[str, list[np.ndarray]]) -> list[Segment]:
+def _segments(classes: dict[str, list[np.ndarray]], picks: list[np.ndarray]) -> list[Segment]:
     uses: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     for name, dims in classes.items():
         for d, labels in enumerate(dims):
             found, counts = np.unique(labels[labels != 0], return_counts=True)
             for label, times in zip(found.tolist(), counts.tolist(), strict=True):
                 uses[label].append((name, d, times))
+    picked: dict[int, list[int]] = defaultdict(list)
+    for i, labels in enumerate({pick.tobytes(): pick for pick in picks}.values()):
+        for label in labels.tolist():
+            picked[label].append(i)
     alike: dict[tuple, list[int]] = defaultdict(list)
     for label, signature in uses.items():
-        alike[tuple(signature)].append(label)
+        alike[tuple(signature), tuple(picked[label])].append(label)
     return [
         Segment(
             classes=np.array(sorted(labels)),
             multiplicity=min(times for _, _, times in signature),
             where=tuple((name, d) for name, d, _ in signature),
         )
-        for signature, labels in alike.items()
+        for (signature, _), labels in alike.items()
     ]

@@ -25,8 +25,6 @@ def contract(tracer: Ties, a: Tensor, b: Tensor, shape: Iterable[int]) -> list[T
     a_inner, b_inner = along(a_slots, a.ndim - 1), along(b_slots, b.ndim - 2)
     if any(a.ndim - 2 in varies(s) for s in a_inner) or any(b.ndim - 1 in varies(s) for s in b_inner):
         tracer.refuse("a product contracts channels that also vary along its rows", "use one dimension per channel")
-    for slot in (*a_inner, *b_inner):
-        tracer.sums(slot)
     if not is_wild(a) and not is_wild(b):
         for left in a_inner or [torch.zeros(a.shape, dtype=torch.int64)]:
             for right in b_inner or [torch.zeros(b.shape, dtype=torch.int64)]:
@@ -125,10 +123,6 @@ def _batch_norm(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Itera
 
 @rule("native_layer_norm", "_fused_rms_norm", "rms_norm")
 def _layer_norm(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[Any]:
-    x, over = args[0], args[1]
-    for slot in slots_of(x):
-        if max(varies(slot), default=-1) >= x.ndim - len(over):
-            tracer.sums(slot)
     yield joint(tracer, [t for t in args if isinstance(t, Tensor)], outputs[0].shape)
 
 
@@ -140,7 +134,6 @@ def _group_norm(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Itera
         if isinstance(t, Tensor):
             tracer.tie(numbers, vector(tracer, slots_of(t), 0, t.shape[0]))
     if groups < x.shape[1]:
-        tracer.sums(numbers)
         tracer.tie(numbers.view(groups, -1)[:1], numbers.view(groups, -1))
     yield slots_of(x)
 
@@ -160,7 +153,6 @@ def _reduce(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[
     slots = []
     for slot in slots_of(x):
         if varies(slot) & gone:
-            tracer.sums(slot)
             if varies(slot) - gone:
                 tracer.refuse("a reduction runs over a part of the channels", "reduce over whole dimensions")
                 tracer.tie(slot, NEVER)
@@ -246,11 +238,8 @@ def _embedding(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterab
 def _attention(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[Any]:
     """softmax(q k^T) v: queries and keys are tied along their channels, the output has the values' channels."""
     q, k, v = args[:3]
-    inner = [along(slots_of(t), -1) for t in (q, k)]
-    for slot in (*inner[0], *inner[1]):
-        tracer.sums(slot)
-    for left in inner[0] or [torch.zeros(q.shape, dtype=torch.int64)]:
-        for right in inner[1] or [torch.zeros(k.shape, dtype=torch.int64)]:
+    for left in along(slots_of(q), -1) or [torch.zeros(q.shape, dtype=torch.int64)]:
+        for right in along(slots_of(k), -1) or [torch.zeros(k.shape, dtype=torch.int64)]:
             tracer.tie(left.narrow(-2, 0, 1), right.narrow(-2, 0, 1))
     tracer.freeze((args[3:], kwargs))
     for slot in along(slots_of(v), -2):

@@ -58,26 +58,25 @@ def without_masked(network: nn.Module, masks: Mapping[str, Tensor], side: str, e
     return drop_channels(network, channels, gone, x) if len(gone) else network
 
 
-def _dead(network: nn.Module, channels: Channels, segment: Segment, masks: Mapping[str, Tensor], side: str) -> Any:
+def _dead(
+    network: nn.Module, channels: Channels, segment: Segment, masks: Mapping[str, Tensor], side: str
+) -> np.ndarray:
     """The classes of a segment that the masks take out; none where something else would have to agree."""
-    masked: list[tuple[np.ndarray, np.ndarray]] = []  # classes of a dimension, and whether each index is masked
+    none = np.zeros(0, dtype=np.int64)
+    known = ("inputs", "outputs", "norm") if side == "inputs" else ("inputs", "outputs")
+    alive, found = set(), False
     for name, d in segment.where:
         path, _, last = name.rpartition(".")
-        module = network.get_submodule(path)
-        role = _role(module, last, d)
-        if role == side and path in masks:
-            labels = channels.classes[name][d]
+        role = _role(network.get_submodule(path), last, d)
+        if role not in known or (role == side and path not in masks):
+            return none
+        if role == side:
+            labels, found = channels.classes[name][d], True
             # One index of a grouped weight stands for a channel of every group.
-            masked.append((labels, (masks[path].detach().view(-1, len(labels)) == 0).all(0).cpu().numpy()))
-        elif role not in ("inputs", "outputs") and not (side == "inputs" and role == "norm"):
-            return ()
-        elif role == side:
-            return ()
-    if not masked:
-        return ()
-    kept = {k for labels, zero in masked for k in labels[~zero].tolist()}
-    dead = np.array([k for k in segment.classes.tolist() if k not in kept], dtype=np.int64)
-    return dead[: len(segment.classes) - 1]  # a layer keeps at least one channel
+            open_ = (masks[path].detach().view(-1, len(labels)) != 0).any(0).cpu().numpy()
+            alive.update(labels[open_].tolist())
+    dead = np.array([k for k in segment.classes.tolist() if k not in alive], dtype=np.int64)
+    return dead[: len(segment.classes) - 1] if found else none  # a layer keeps at least one channel
 
 
 def _role(module: nn.Module, name: str, dim: int) -> str:

@@ -47,11 +47,8 @@ class Ties(Tracer, Protocol):
     def refuse(self, reason: str, fix: str) -> None:
         """The running module does something that has no rule."""
 
-    def sums(self, slot: Tensor) -> None:
-        """These numbers disappear in a sum, a mean or a product."""
-
-    def by_position(self) -> None:
-        """The running operation picks channels by their position."""
+    def picks(self, slot: Tensor) -> None:
+        """The running operation takes these channels out of others, by their position."""
 
 
 def is_wild(t: Any) -> bool:

@@ -103,7 +103,7 @@ def plan_thinning(
     if not isinstance(gamma, int) or gamma < 1:
         raise ConfigError(f"gamma is a whole number of subgroups >= 1, however: gamma={gamma!r}")
     meta = any(t.is_meta for t in tensors_of(network).values())
-    x = tree_map_only(Tensor, lambda t: t[:2].to("meta") if meta else t[:2], example)
+    x = tree_map_only(Tensor, lambda t: t[:3].to("meta") if meta else t[:3], example)
     expected = output_of(network, x)
     channels = trace_channels(network, x)
     _refuse(channels)

@@ -28,7 +28,7 @@ class Thinning:
 
     channels: Channels
     keep: tuple[int, ...]
-    example: Any  # two rows
+    example: Any  # a few rows
     edits: tuple[Edit, ...] = ()
     subgroups: dict[str, tuple[int, int]] | Any = None  # weight name -> (groups before, gamma), where gamma > 1
 
@@ -91,7 +91,7 @@ class Thinning:
         if fresh:
             self._refuse_frozen(network)
         kept = self.choose(None if fresh else seed)
-        if not fresh and self.channels.by_position:
+        if not fresh and self.channels.picks:
             self.refuse_other_wiring(network, kept)
         new = self.apply(network, kept)
         if not fresh or any(t.is_meta for t in tensors_of(network).values()):

@@ -151,7 +151,7 @@ def plain_attention():
 def _plain_recurrence():
     """Run recurrent layers as ordinary operations, which they are on meta anyway."""
     before = torch.backends.mkldnn.enabled
-    torch.backends.mkldnn.enabled = False
+    torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     try:
         yield
     finally:

@@ -73,8 +73,9 @@ def weighted_layers(
             continue
         if isinstance(module, (nn.Linear, *_CONVS, nn.MultiheadAttention)):
             parent = modules[path.rpartition(".")[0]] if path else None
-            refusals |= {path: reason for reason in _problems(module, adds)}
             found.append(Weighted(path, module, _is_called(path, module, parent, usage)))
+            if problem := _problem(module, adds):
+                refusals[path] = problem
         elif isinstance(module, _UNKNOWN):
             refusals[path] = f"{type(module).__name__} has weights of its own kind, which {what} does not rewrite"
     known = {w.path for w in found}
@@ -116,13 +117,13 @@ def _matches(path: str, patterns: Sequence[str]) -> bool:
     return any(fnmatch.fnmatchcase(p, pattern) for p in above for pattern in patterns)
 
 
-def _problems(module: nn.Module, adds: Sequence[str]) -> list[str]:
-    attention = isinstance(module, nn.MultiheadAttention)
+def _problem(module: nn.Module, adds: Sequence[str]) -> str | None:
     taken = [name for name in adds if hasattr(module, name)]
-    problems = [f"{type(module).__name__} has an attribute {name} already" for name in taken]
-    if not attention and "weight" not in module._parameters:
-        problems.append("its weight is computed from other tensors (weight norm, spectral norm, a parametrization)")
-    return problems
+    if taken:
+        return f"{type(module).__name__} has an attribute {taken[0]} already"
+    if not isinstance(module, nn.MultiheadAttention) and "weight" not in module._parameters:
+        return "its weight is computed from other tensors (weight norm, spectral norm, a parametrization)"
+    return None
 
 
 def _is_called(path: str, module: nn.Module, parent: nn.Module | None, usage: Usage) -> bool:
@@ -218,3 +219,10 @@ class Read(Scaled):
     weight, bias = _generated("weight"), _generated("bias")
     in_proj_weight, in_proj_bias = _generated("in_proj_weight"), _generated("in_proj_bias")
     q_proj_weight, k_proj_weight, v_proj_weight = map(_generated, _PROJECTIONS)
+
+    def register_parameter(self, name: str, param: Any) -> None:
+        # nn.Module looks whether the name is free, which would generate a tensor from whatever is there by now.
+        if name in _TENSORS and name in self._parameters:
+            self._parameters[name] = param
+        else:
+            super().register_parameter(name, param)  # type: ignore[misc]

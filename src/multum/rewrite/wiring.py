@@ -1,8 +1,8 @@
 """Proof that a thinner network connects what the given one connects.
 
 A thinner network may run and still be wrong: `x[:, :4]` written for eight channels takes other ones out of four. So the
-thinner network is run once on numbered tensors too, and every time two channels meet there they must have belonged
-together in the given network; every sum must run over what is left of the same channels.
+thinner network is run once on numbered tensors too. Every time two channels meet there they must have belonged together
+in the given network, and what is picked by position must be what is left of the channels picked in the given network.
 """
 
 from __future__ import annotations
@@ -30,16 +30,14 @@ def compare_wiring(thinner: nn.Module, x: Any, channels: Channels, kept: dict[st
     tracer, out = run_on_meta(lambda: _Wiring(thinner, labels=labels), thinner, x)
     tracer.freeze(out)
     stays = np.unique(np.concatenate([np.zeros(1, dtype=np.int64), *(v for dims in labels.values() for v in dims)]))
-    # A width of 1 has no number, so sums over it are not seen.
-    if not tracer.alone:
-        here = [np.unique(tracer.label[numbers]) for numbers in tracer.summed]
-        there = [sums[np.isin(sums, stays)] for sums in channels.sums]
-        if len(here) != len(there):
-            tracer.refuse("the operations of the network depend on its width", _FIX)
-        for path, a, b in zip(tracer.paths, here, there, strict=False):
-            if not np.array_equal(a[a != 0], b[b != 0]):
-                tracer.path = path
-                tracer.refuse("a sum would run over other channels in the thinner network", _FIX)
+    here = [np.unique(tracer.label[numbers]).tobytes() for numbers in tracer.picked]
+    there = [pick[np.isin(pick, stays)].tobytes() for pick in channels.picks]
+    # A width of 1 has no number, so nothing is seen to be picked from it.
+    same = set(here) <= set(there) if tracer.alone else here == there
+    if not same:
+        wrong = next((p for p, a, b in zip(tracer.paths, here, there, strict=False) if a != b), "")
+        tracer.path = wrong
+        tracer.refuse("other channels are picked by their position in the thinner network", _FIX)
     return list(tracer.refusals.values())
 
 
@@ -72,6 +70,6 @@ class _Wiring(ChannelTracer):
             if pairs.size and not (np.isin(pairs, [0, *self.alone]).all() and (pairs == 0).any(axis=0).all()):
                 self.refuse("channels meet in the thinner network that do not meet in the given one", _FIX)
 
-    def sums(self, slot: Tensor) -> None:
-        super().sums(slot)
+    def picks(self, slot: Tensor) -> None:
+        super().picks(slot)
         self.paths.append(self.path)

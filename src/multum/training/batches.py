@@ -1,26 +1,31 @@
 """What each step sees: order, augmentation and the method's own batches, all from counters and one seed.
 
 Every random choice comes from a generator seeded by (seed, purpose, counters), so a resumed run needs no position but
-the epoch and the step, and every process of a distributed run draws the same.
+the epoch and the step, and every process of a distributed run draws the same: each prepares the whole batch and keeps
+its share of the rows.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data import augment
+from ..data import augment, randaugment
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
 from .recipe import Recipe
 
 __all__ = ["Batches", "Step", "stream"]
+
+T = TypeVar("T")
 
 
 def stream(seed: int, *what: Any) -> torch.Generator:
@@ -43,51 +48,73 @@ class Batches:
 
     def __init__(self, data: Data, recipe: Recipe, ensemble: Ensemble, fabric: Any):
         self.data, self.recipe, self.ensemble, self.fabric = data, recipe, ensemble, fabric
-        n, size = len(data.train), recipe.batch_size
-        if size < fabric.world_size or size % fabric.world_size:
-            raise TrainingError(
-                f"batch_size is a multiple of the {fabric.world_size} processes, however: batch_size={size}"
-            )
-        rest = n % size - n % size % fabric.world_size
-        # A last batch of one row would break batch norm and say little.
-        self.per_epoch = n // size + (rest >= max(2, fabric.world_size))
+        n, size, world = len(data.train), recipe.batch_size, fabric.world_size
+        if size < world or size % world:
+            raise TrainingError(f"batch_size is a multiple of the {world} processes, however: batch_size={size}")
+        # A last batch of one row per process would break batch norm and say little.
+        self.per_epoch = n // size + (n % size >= 2 * world)
         if self.per_epoch == 0:
-            raise TrainingError(f"a training part has two items at least, however: {data.name} has {n}")
+            raise TrainingError(f"a training part has two items per process at least, however: {data.name} has {n}")
         smooths = recipe.label_smoothing or recipe.mixup or recipe.cutmix
         if data.task == "regression" and smooths:
             raise TrainingError("label_smoothing, mixup and cutmix are for classification, however: this is regression")
-        if not data.is_image and (recipe.crop or recipe.flip or recipe.cutout or recipe.cutmix):
-            raise TrainingError(f"crop, flip, cutout and cutmix are for images, however: {data.name} is a table")
+        if not data.is_image and (recipe.crop or recipe.flip or recipe.cutout or recipe.cutmix or recipe.randaugment):
+            raise TrainingError(
+                f"crop, flip, cutout, cutmix and randaugment are for images, however: {data.name} is a table"
+            )
+        if recipe.randaugment:
+            randaugment.functions()
+            if data.train.x.dtype != torch.uint8 or data.train.x.shape[1] not in (1, 3):
+                raise TrainingError("randaugment is for uint8 images of 1 or 3 channels, however: these are not")
 
     def epoch(self, epoch: int, first: int = 0, member: int | None = None) -> Iterator[Step]:
         """The steps of an epoch from step `first` on; `member` sees them alone."""
-        recipe = self.recipe
-        own = recipe.order == "own"
-        members = ([member] if member is not None else list(range(self.ensemble.members))) if own else [None]
-        n = len(self.data.train)
-        orders = [torch.randperm(n, generator=stream(recipe.seed, "order", epoch, *_named(m))) for m in members]
-        for i in range(first, self.per_epoch):
-            rows = [o[i * recipe.batch_size : (i + 1) * recipe.batch_size] for o in orders]
-            rows = [r[: len(r) - len(r) % self.fabric.world_size] for r in rows]
-            seen = [self._seen(r, epoch, i, m) for r, m in zip(rows, members, strict=True)]
-            if own and member is None:
-                x, y = (torch.stack([s[k] for s in seen]) for k in (0, 1))
-                yield self._placed(Step(x, y, True, torch.stack(rows)))
-            else:
-                (x, y), generator = seen[0], stream(recipe.seed, "batch", epoch, i)
-                batch = self.ensemble.method.batch(x, y, generator) if member is None else (x, y, False)
-                yield self._placed(Step(*batch, rows=rows[0]))
+        own = self.recipe.order == "own"
+        members = self.ensemble.members if own else 1
+        each = [None] if not own else [member] if member is not None else list(range(members))
+        orders = torch.stack([self._order(epoch, m) for m in each])
+        steps = (self._step(orders, epoch, i, members, member) for i in range(first, self.per_epoch))
+        return _ahead(steps) if self.data.train.lazy else steps
 
-    def plain(self, part: str = "train", size: int = 512) -> Iterator[Tensor]:
-        """Prepared items in order, without augmentation."""
-        x = getattr(self.data, part).x
-        for start in range(0, len(x), size):
-            yield self.fabric.to_device(self.data.prepare(x[start : start + size]))
+    def plain(self, size: int = 512) -> Iterator[Tensor]:
+        """The training part as a network's input, in order, without augmentation."""
+        x, n = self.data.train.x, len(self.data.train)
+        parts = -(-n // size)
+        edges = [k * n // parts for k in range(parts + 1)]  # equal parts: batch norm cannot train on a last single row
+        batches = (self.place(self.data.prepare(x[a:b])) for a, b in itertools.pairwise(edges))
+        return _ahead(batches) if self.data.train.lazy else batches
 
-    def _seen(self, rows: Tensor, epoch: int, i: int, member: int | None) -> tuple[Tensor, Tensor]:
+    def place(self, x: Any) -> Any:
+        """On the ensemble's device, in its precision."""
+        return self.fabric.strategy.precision.convert_input(self.fabric.to_device(x))
+
+    def _order(self, epoch: int, member: int | None) -> Tensor:
+        name = () if member is None else ("member", member)
+        return torch.randperm(len(self.data.train), generator=stream(self.recipe.seed, "order", epoch, *name))
+
+    def _step(self, orders: Tensor, epoch: int, i: int, members: int, member: int | None) -> Step:
+        """Shape: orders [1 or members, n]."""
+        size, world = self.recipe.batch_size, self.fabric.world_size
+        rows = orders[:, i * size : (i + 1) * size]
+        rows = rows[:, : rows.shape[1] - rows.shape[1] % world]
+        only = member if self.recipe.order == "own" else None
+        draw = augment.Draw(stream(self.recipe.seed, "augment", epoch, i), members, only)
+        x, y = self._seen(rows.flatten(), draw)
+        if len(rows) > 1:
+            x, y = (t.unflatten(0, rows.shape) for t in (x, y))
+            return self._share(Step(x, y, True, rows))
+        if member is not None:
+            return self._share(Step(x, y, False, rows[0]))
+        x, y, per_member = self.ensemble.method.batch(x, y, stream(self.recipe.seed, "batch", epoch, i))
+        return self._share(Step(x, y, per_member, rows[0]))
+
+    def _seen(self, rows: Tensor, draw: augment.Draw) -> tuple[Tensor, Tensor]:
+        """Rows as the network sees them: on the device, prepared, augmented."""
         recipe, data = self.recipe, self.data
-        x, y = data.prepare(data.train.x[rows]), data.targets(data.train.y[rows])
-        draw = stream(recipe.seed, "augment", epoch, i, *_named(member))
+        raw, y = self.fabric.to_device(data.train.x[rows]), self.fabric.to_device(data.targets(data.train.y[rows]))
+        if recipe.randaugment:
+            raw = randaugment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
+        x = data.prepare(raw)
         if recipe.crop:
             x = augment.crop(x, recipe.crop, draw)
         if recipe.flip:
@@ -97,23 +124,26 @@ class Batches:
         if recipe.label_smoothing or recipe.mixup or recipe.cutmix:
             y = F.one_hot(y, data.outputs).float()
             y = y * (1 - recipe.label_smoothing) + recipe.label_smoothing / data.outputs
-        if recipe.mixup and recipe.cutmix:
-            mixed = augment.mixup if torch.rand((), generator=draw) < 0.5 else augment.cutmix
-            x, y = mixed(x, y, recipe.mixup if mixed is augment.mixup else recipe.cutmix, draw)
-        elif recipe.mixup:
+        if recipe.mixup and (not recipe.cutmix or draw.coin()):
             x, y = augment.mixup(x, y, recipe.mixup, draw)
         elif recipe.cutmix:
             x, y = augment.cutmix(x, y, recipe.cutmix, draw)
         return x, y
 
-    def _placed(self, step: Step) -> Step:
-        """This process's share of the rows, on its device."""
+    def _share(self, step: Step) -> Step:
+        """This process's share of the rows: every world-size-th, so that shares are equal."""
         world, rank, dim = self.fabric.world_size, self.fabric.global_rank, 1 if step.per_member else 0
-        if world > 1:
-            share = torch.arange(rank, step.y.shape[dim], world)
-            step = step._replace(x=step.x.index_select(dim, share), y=step.y.index_select(dim, share))
-        return step._replace(x=self.fabric.to_device(step.x), y=self.fabric.to_device(step.y))
+        if world == 1:
+            return step
+        mine = torch.arange(rank, step.y.shape[dim], world, device=step.y.device)
+        return step._replace(x=step.x.index_select(dim, mine), y=step.y.index_select(dim, mine))
 
 
-def _named(member: int | None) -> tuple:
-    return () if member is None else ("member", member)
+def _ahead(items: Iterator[T]) -> Iterator[T]:
+    """The same items, the next one made in the background while the present one is used."""
+    end: Any = object()
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="multum-next-batch") as worker:
+        upcoming = worker.submit(next, items, end)
+        while (item := upcoming.result()) is not end:
+            upcoming = worker.submit(next, items, end)
+            yield item

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,9 @@ from torch import Tensor
 
 from ..errors import TrainingError
 
-__all__ = ["latest", "prepare_folder", "read", "write"]
+__all__ = ["KEEP", "check_room", "latest", "prepare_folder", "read", "write", "write_text"]
+
+KEEP = 2  # checkpoints of a run that are kept
 
 NAME = re.compile(r"step-(\d{9})\.safetensors")
 
@@ -29,6 +32,8 @@ def prepare_folder(folder: Path) -> None:
     """Make the folder and prove that files can be written there, before hours are spent."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        for part in folder.glob(".*.part"):  # what a killed process left half-written
+            part.unlink(missing_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-") as probe:
             probe.write(b"0" * 4096)
             probe.flush()
@@ -39,13 +44,39 @@ def prepare_folder(folder: Path) -> None:
         ) from error
 
 
-def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str, Any], keep: int = 2) -> Path:
+def check_room(folder: Path, size: int) -> None:
+    """Refuse a disk without room for the checkpoints to come: those that are kept, and the one being written."""
+    free, needed = shutil.disk_usage(folder).free, (KEEP + 1) * size
+    if free < needed:
+        raise TrainingError(
+            f"the disk has room for {KEEP + 1} checkpoints, about {needed / 1e9:.2f} GB, however: "
+            f"{free / 1e9:.2f} GB are free in {folder}; free some, or choose another folder"
+        )
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a small file whole or not at all."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".part")
+    try:
+        with os.fdopen(handle, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise TrainingError(f"the run folder can be written, however: {path}: {error}; free space there") from error
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str, Any], keep: int = KEEP) -> Path:
     """Write one checkpoint and remove older ones beyond the last `keep`; a failure leaves the old ones whole."""
     path = folder / f"step-{step:09d}.safetensors"
     contiguous = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    handle, temporary = tempfile.mkstemp(dir=folder, prefix=".step-", suffix=".part")
-    os.close(handle)
+    temporary = ""
     try:
+        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".step-", suffix=".part")
+        os.close(handle)
         save_file(contiguous, temporary, metadata={"multum": json.dumps(header)})
         with open(temporary, "rb+") as file:
             os.fsync(file.fileno())
@@ -57,16 +88,15 @@ def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str,
             "training goes on from the last checkpoint"
         ) from error
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
     for old in _all(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
 
 
 def latest(folder: Path) -> Path | None:
-    """The newest checkpoint of a run folder; what a killed process left half-written is removed."""
-    for part in folder.glob(".step-*.part"):
-        part.unlink(missing_ok=True)
+    """The newest checkpoint of a run folder."""
     found = _all(folder)
     return found[-1] if found else None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import platform
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,48 +26,64 @@ from .batches import stream
 from .loop import fit
 from .recipe import Recipe
 
-__all__ = ["model_for", "open_run", "train"]
+__all__ = ["builder_for", "model_for", "open_run", "summary", "train"]
 
 
-def model_for(text: str, data: Data, seed: int) -> nn.Module:
-    """A model by name, with the inputs and outputs of the data, initialised under the seed.
+def builder_for(text: str | None, data: Data) -> Callable[[], nn.Module]:
+    """What builds a model by name, with the inputs and outputs of the data; None: one that suits the data.
 
-    >>> model_for("small-cnn", load_data("digits"), seed=0).conv1.in_channels
-    1
+    >>> builder_for("mlp:hidden=8+8", load_data("diabetes"))().hidden[0].in_features
+    10
     """
+    text = text or ("small-cnn" if data.is_image else "mlp")
     if text.startswith("timm:"):
         name, _, rest = text.removeprefix("timm:").partition(":")
         keywords, name = named(f"x:{rest}")[1], f"timm:{name}"
     else:
         name, keywords = named(text)
     shape = data.train.x.shape[1:]
-    size = {"in_channels": shape[0]} if data.is_image else {"in_features": shape.numel()}
+    if name != "mlp" and not data.is_image and name in models.names():
+        raise TrainingError(f"{name} is for images, however: {data.name} is a table; use --model mlp")
+    size = {"in_features": shape.numel()} if name == "mlp" else {"in_channels": shape[0]}
+    return lambda: models.build(name, **{**size, "classes": data.outputs, **keywords})
+
+
+def model_for(text: str | None, data: Data, seed: int) -> nn.Module:
+    """A model by name, with the inputs and outputs of the data, initialised under the seed.
+
+    >>> model_for("small-cnn", load_data("digits"), seed=0).conv1.in_channels
+    1
+    """
     with torch.random.fork_rng():
         torch.manual_seed(stream(seed, "model").initial_seed())
-        return models.build(name, **{**size, "classes": data.outputs, **keywords})
+        return builder_for(text, data)()
 
 
 def train(
     data: str,
-    model: str,
+    model: str | None,
     method: str | Method,
     out: str | Path,
     overrides: Mapping[str, Any] | None = None,
     *,
-    progress: bool = True,
-    **fabric: Any,
+    resume: bool = True,
+    **options: Any,
 ) -> dict[str, Any]:
     """Train by names and leave all in the run folder; a finished run is not run again, an interrupted one goes on.
 
     Returns what `run.json` holds: the settings, versions, and the last row of the log.
+
+    Args:
+        options: as `multum.fit` takes them: progress, tensorboard, devices, ...
     """
     out = Path(out)
     recipe = Recipe().with_overrides(overrides or {})
     config = parse(method) if isinstance(method, str) else method
     source = load_data(data, seed=recipe.seed)
+    build = builder_for(model, source)
     settings = {
         "data": data,
-        "model": model,
+        "model": model or ("small-cnn" if source.is_image else "mlp"),
         "method": {"name": type(config).__name__.lower(), **dataclasses.asdict(config)},
         "recipe": dataclasses.asdict(recipe),
     }
@@ -76,23 +92,34 @@ def train(
     if described.is_file():
         before = json.loads(described.read_text())
         changed = [k for k in settings if before.get(k) != settings[k]]
-        if changed:
+        if changed or not resume:
             raise TrainingError(
-                f"a run folder holds one run, however: {out} was begun with another {', '.join(changed)}; "
-                "choose another folder with --out"
+                f"a run folder holds one run, however: {out} "
+                + (f"was begun with another {', '.join(changed)}" if changed else "holds one already")
+                + "; choose another folder with --out"
             )
-        if (out / "model.safetensors").is_file():
+        if before["last"] is not None and (out / "model.safetensors").is_file():
             return before
+    ens = ensemble(build, config, example=source.example(), task=source.task, seed=recipe.seed)
     checkpoint.prepare_folder(out)
-    net = model_for(model, source, recipe.seed)
-    ens = ensemble(net, config, example=source.example(), task=source.task, seed=recipe.seed)
     versions = {"multum": __version__, "torch": torch.__version__, "python": platform.python_version()}
+    found = {**settings, "versions": versions, "threads": torch.get_num_threads(), "last": None}
     # Written before training, so that an interrupted run can be resumed and recognised.
-    _write(described, {**settings, "versions": versions, "threads": torch.get_num_threads(), "last": None})
-    history = fit(ens, source, recipe, out=out, progress=progress, **fabric)
-    found = {**settings, "versions": versions, "threads": torch.get_num_threads(), "last": history[-1]}
-    _write(described, found)
+    checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
+    history = fit(ens, source, recipe, out=out, **options)
+    found = {**found, "threads": torch.get_num_threads(), "last": history[-1]}
+    checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
     return found
+
+
+def summary(found: Mapping[str, Any], out: Path) -> str:
+    """A finished run in one line."""
+    last = found["last"]
+    measured = ", ".join(f"training {k} {last[k]:.4f}" for k in ("loss", "accuracy", "rmse") if k in last)
+    return (
+        f"{found['method']['name']} on {found['data']}: {measured} after epoch {last['epoch']}; "
+        f"model in {out / 'model.safetensors'}"
+    )
 
 
 def open_run(folder: str | Path) -> tuple[Ensemble, Data, dict[str, Any]]:
@@ -105,9 +132,3 @@ def open_run(folder: str | Path) -> tuple[Ensemble, Data, dict[str, Any]]:
         raise TrainingError(f"a finished run holds model.safetensors, however: {folder} does not; train it to the end")
     settings = json.loads(described.read_text())
     return load(model), load_data(settings["data"], seed=settings["recipe"]["seed"]), settings
-
-
-def _write(path: Path, content: dict[str, Any]) -> None:
-    temporary = path.with_suffix(".part")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    temporary.replace(path)

@@ -1,7 +1,7 @@
 """The training loop, on one screen. It asks the method wherever methods differ.
 
 Devices, precision and processes are Lightning Fabric's work; batches come from `batches.py`, what moves from
-`optimizers.py`, and what survives a crash from `run.py`.
+`optimizers.py`, what happens between steps from `run.py`, and what survives a crash from `resume.py`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from torch import Tensor
 
 from ..data.sources import Data
 from ..ensemble import Ensemble
-from ..errors import TrainingError
 from ..evaluation.loss import loss
+from .batches import Step
+from .devices import Place
+from .log import History
 from .recipe import Recipe
-from .run import History, Run
+from .run import Run
 
 __all__ = ["fit"]
 
@@ -30,18 +32,20 @@ def fit(
     out: str | Path | None = None,
     resume: bool = True,
     progress: bool = False,
+    tensorboard: bool = False,
     accelerator: str = "auto",
     devices: int | str = 1,
     nodes: int = 1,
     checkpoint_seconds: float = 60.0,
 ) -> History:
-    """Train an ensemble in place; what happened, epoch by epoch.
+    """Train an ensemble in place and leave it in eval mode; what happened, epoch by epoch.
 
     Args:
         data: a data set, or a pair of tensors (inputs as the network takes them, targets).
         out: the run folder: checkpoints, log and the final model. An interrupted run found there goes on, and ends
             bitwise as if it had never stopped.
         devices: processes on this machine; under `torchrun` they are there already.
+        checkpoint_seconds: how much work may be lost; every epoch of a second or more ends with a checkpoint anyway.
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=2, classes=2)
@@ -52,40 +56,32 @@ def fit(
     True
     """
     recipe = recipe or Recipe()
-    run = Run(ensemble, data, recipe, out, resume, progress, accelerator, devices, nodes, checkpoint_seconds)
-    method, criterion = ensemble.method, "cross_entropy" if run.data.task == "classification" else "gaussian_nll"
+    place = Place(accelerator, devices, nodes)
+    run = Run(ensemble, data, recipe, place, out, resume, progress, tensorboard, checkpoint_seconds)
+    reduction = recipe.reduction or ensemble.method.reduction
     with run:
         while run.epoch < run.epochs:
             for step in run.batches.epoch(run.epoch % recipe.epochs, run.first, run.alone):
-                member = run.alone if run.alone is not None else method.turn(ensemble, run.step, run.stream("turn"))
+                member = run.turn()
                 run.optimizers.set_rate(run.rate())
-                outputs = run.model(step.x, per_member=step.per_member, member=member)
-                outputs = outputs if member is None else outputs.unsqueeze(0)
-                value = loss(outputs, step.y, criterion=criterion, reduction=recipe.reduction or method.reduction)
-                if recipe.l1:
-                    value = value + recipe.l1 * sum(p.abs().sum() for p in ensemble.parameters() if p.requires_grad)
-                run.fabric.backward(value / recipe.accumulate)
-                _stop_if_lost(run, value, outputs, step, criterion)
+                with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
+                    outputs = forward(run.model, step, member, recipe.ghost)
+                    value = loss(outputs, step.y, criterion=run.criterion, reduction=reduction)
+                    if recipe.l1:
+                        value = value + recipe.l1 * run.optimizers.magnitude()
+                    run.fabric.backward(value / run.group)
+                number = run.check(value, outputs, step, member)
                 run.move(member)
-                run.note(value, outputs, step)
+                run.note(number, outputs, step)
             run.end_epoch()
         run.conclude()
     return run.history
 
 
-def _stop_if_lost(run: Run, value: Tensor, outputs: Tensor, step: Any, criterion: str) -> None:
-    """Stop where the loss is not a number or has exploded, naming the step, the members and the batch."""
-    if torch.isfinite(value) and value.abs() < 1e8:
-        return
-    each = [float(loss(o.unsqueeze(0), y, criterion=criterion)) for o, y in _per_member(outputs.detach(), step)]
-    members = [i for i, v in enumerate(each) if not abs(v) < 1e8] or list(range(len(each)))
-    raise TrainingError(
-        f"the loss stays finite, however: {float(value):.4g} at epoch {run.epoch + 1}, step {run.step + 1}, "
-        f"member(s) {members} with losses {[f'{v:.4g}' for v in each]}, "
-        f"rows {step.rows.flatten()[:8].tolist()} ... of the training part; "
-        f"lower lr (now {run.rate():.4g}), add warmup or clip, and look at these rows for NaN"
-    )
-
-
-def _per_member(outputs: Tensor, step: Any) -> list[tuple[Tensor, Tensor]]:
-    return [(o, step.y[i] if step.per_member else step.y) for i, o in enumerate(outputs)]
+def forward(model: Any, step: Step, member: int | None, ghost: int) -> Tensor:
+    """Outputs of all members or of one, `ghost` rows or more at a time. Shape: [members or 1, batch, ...]."""
+    rows, dim = (step.x.shape[1], 1) if step.per_member else (step.x.shape[0], 0)
+    parts = step.x.tensor_split(max(1, rows // ghost), dim) if ghost else (step.x,)
+    outputs = [model(part, per_member=step.per_member, member=member) for part in parts]
+    outputs = outputs if member is None else [o.unsqueeze(0) for o in outputs]
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)

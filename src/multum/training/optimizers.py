@@ -20,6 +20,8 @@ from .recipe import Recipe
 
 __all__ = ["Optimizers"]
 
+OWN, SHARED = "own", "shared"
+
 
 class Optimizers:
     """All optimizers of one training run.
@@ -30,19 +32,21 @@ class Optimizers:
 
     def __init__(self, ensemble: Ensemble, recipe: Recipe, fabric: Any, *, apart: bool):
         self.ensemble, self.recipe, self.fabric, self.apart = ensemble, recipe, fabric, apart
-        own = set(ensemble.own)
-        self.shared = self._make({n: p for n, p in _trainable(ensemble) if n not in own})
+        self.undecayed = set(ensemble.method.undecayed(ensemble))
+        self.shared = self._make({n: p for n, p in _trainable(ensemble) if n not in set(ensemble.own)})
         self.own: list[Optimizer] = []
         self.adopt_members()
 
     def adopt_members(self) -> None:
         """Optimizers with empty state for the own tensors as they are now; the shared one keeps its state."""
         own = {n: p for n, p in _trainable(self.ensemble) if n in set(self.ensemble.own)}
+        self.decaying: list[Tensor] = [p for n, p in _trainable(self.ensemble) if n not in self.undecayed]
         if not self.apart:
             found = [self._make(own)]
         else:
-            for p in own.values():
-                p.grad = torch.zeros_like(p)
+            self.gradients = [torch.zeros_like(p) for p in own.values()]
+            for p, gradient in zip(own.values(), self.gradients, strict=True):
+                p.grad = gradient
             found = [self._make({n: _slice(p, i) for n, p in own.items()}) for i in range(self.ensemble.members)]
         self.own = [o for o in found if o is not None]
 
@@ -51,9 +55,12 @@ class Optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
 
-    def step(self, member: int | None, *, own: bool = True, shared: bool = True) -> None:
-        """Move the tensors of one member (None: all members), the shared ones, or both."""
-        movers = (self.own if member is None else [self.own[member]]) if own and self.own else []
+    def step(self, member: int | None, *, shared: bool = True) -> None:
+        """Move what one member owns (None: all members), and what they share unless told otherwise; forget gradients.
+
+        Slices keep looking at their tensor's gradient, so that one is set to zero and stays where it is.
+        """
+        movers = self.own if member is None or not self.own else [self.own[member]]
         if shared and self.shared is not None:
             movers = [*movers, self.shared]
         for optimizer in movers:
@@ -62,17 +69,17 @@ class Optimizers:
                     self.ensemble, optimizer, max_norm=self.recipe.clip, error_if_nonfinite=False
                 )
             optimizer.step()
+        if self.apart:
+            torch._foreach_zero_(self.gradients)
+        else:
+            for optimizer in self.own:
+                optimizer.zero_grad()
+        if shared and self.shared is not None:
+            self.shared.zero_grad()
 
-    def zero(self, *, own: bool = True, shared: bool = True) -> None:
-        """Forget gradients. Slices keep looking at their tensor's gradient, so that one is zeroed in place."""
-        names = set(self.ensemble.own)
-        for name, p in _trainable(self.ensemble):
-            if p.grad is None or not (own if name in names else shared):
-                continue
-            if self.apart and name in names:
-                p.grad.zero_()
-            else:
-                p.grad = None
+    def magnitude(self) -> Tensor:
+        """The sum of the absolute values of everything that decays."""
+        return torch.stack(torch._foreach_norm(self.decaying, 1)).sum()
 
     def all(self) -> Iterator[Optimizer]:
         yield from self.own
@@ -82,42 +89,54 @@ class Optimizers:
     def state(self) -> dict[str, Tensor]:
         """Everything the optimizers remember, as named tensors."""
         found = {}
-        for k, optimizer in enumerate(self.all()):
-            for index, entries in optimizer.state_dict()["state"].items():
+        for k, optimizer in self._named():
+            saved = optimizer.state_dict()
+            for index, entries in saved["state"].items():
                 for key, value in entries.items():
                     if value is not None:
                         found[f"{k}.{index}.{key}"] = torch.as_tensor(value)
+            for index, group in enumerate(saved["param_groups"]):
+                if "step" in group:  # LAMB counts per group
+                    found[f"{k}.group{index}.step"] = torch.as_tensor(group["step"])
         return found
 
     def load_state(self, saved: dict[str, Tensor]) -> None:
-        for k, optimizer in enumerate(self.all()):
+        for k, optimizer in self._named():
+            groups = optimizer.state_dict()["param_groups"]
             state: dict[int, dict[str, Tensor]] = {}
             for name, value in saved.items():
                 which, index, key = name.split(".", 2)
-                if int(which) == k:
+                if which != k:
+                    continue
+                if index.startswith("group"):
+                    groups[int(index.removeprefix("group"))][key] = value.clone()
+                else:
                     state.setdefault(int(index), {})[key] = value.clone()
-            optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+            optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+    def _named(self) -> Iterator[tuple[str, Optimizer]]:
+        yield from ((f"{OWN}{i}", optimizer) for i, optimizer in enumerate(self.own))
+        if self.shared is not None:
+            yield SHARED, self.shared
 
     def _make(self, named: dict[str, nn.Parameter]) -> Optimizer | None:
-        method, recipe = self.ensemble.method, self.recipe
         groups = [
-            {"params": [p for n, p in named.items() if method.decays(n, p) is decays], "weight_decay": decay}
-            for decays, decay in ((True, recipe.weight_decay), (False, 0.0))
+            {"params": [p for n, p in named.items() if (n in self.undecayed) is kept], "weight_decay": decay}
+            for kept, decay in ((False, self.recipe.weight_decay), (True, 0.0))
         ]
         groups = [group for group in groups if group["params"]]
-        if not groups:
-            return None
-        return self.fabric.setup_optimizers(_build(recipe, groups))
+        return self.fabric.setup_optimizers(_build(self.recipe, groups)) if groups else None
 
 
 def _build(recipe: Recipe, groups: list[dict[str, Any]]) -> Optimizer:
+    # foreach: one call for all parameters, with the numbers of one call each.
     if recipe.optimizer == "sgd":
         nesterov = recipe.nesterov and recipe.momentum > 0
-        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=nesterov)
+        return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=nesterov, foreach=True)
     if recipe.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=recipe.lr)
+        return torch.optim.Adam(groups, lr=recipe.lr, foreach=True)
     if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr)
+        return torch.optim.AdamW(groups, lr=recipe.lr, foreach=True)
     try:
         from timm.optim import Lamb
     except Exception as error:

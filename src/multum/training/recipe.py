@@ -10,9 +10,28 @@ from typing import Any
 from ..errors import ConfigError, did_you_mean
 from . import schedule
 
-__all__ = ["OPTIMIZERS", "Recipe"]
+__all__ = ["OPTIMIZERS", "PRECISIONS", "Recipe"]
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
+PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true")
+
+WORDS: dict[str, tuple[Any, ...]] = {
+    "optimizer": OPTIMIZERS,
+    "schedule": schedule.SCHEDULES,
+    "keep": ("last", "best"),
+    "order": ("same", "own"),
+    "reduction": (None, "sum", "mean"),
+    "precision": PRECISIONS,
+    "nesterov": (True, False),
+    "flip": (True, False),
+    "sequential": (True, False),
+}
+WHOLE = {"epochs": 1, "batch_size": 1, "accumulate": 1, "crop": 0, "cutout": 0, "randaugment": 0, "ghost": 0, "seed": 0}
+NUMBERS = {
+    **dict.fromkeys(("weight_decay", "l1", "mixup", "cutmix", "clip", "warmup", "lr"), (0, math.inf)),
+    **dict.fromkeys(("momentum", "label_smoothing", "final", "anneal_from", "anneal_to", "factor"), (0, 1)),
+    "magnitude": (0, 10),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,7 +45,7 @@ class Recipe:
     momentum: float = 0.9  # of sgd
     nesterov: bool = True  # of sgd
     weight_decay: float = 1e-4  # on everything that the method does not keep from decaying
-    l1: float = 0.0  # factor of the sum of absolute weights in the loss
+    l1: float = 0.0  # factor of the sum of absolute weights in the loss, of everything that decays
     schedule: str = "cosine"  # "constant", "multistep", "cosine" or "linear"
     milestones: tuple[float, ...] = ()  # multistep: epochs at which the rate drops
     factor: float = 0.1  # multistep: by what
@@ -38,63 +57,60 @@ class Recipe:
     label_smoothing: float = 0.0
     crop: int = 0  # padding of random crops, 0 for none
     flip: bool = False  # mirror images at random
+    randaugment: int = 0  # RandAugment: random operations per image, 0 for none (needs torchvision)
+    magnitude: float = 9.0  # RandAugment: strength, of 10
     cutout: int = 0  # side of the square that is blanked, 0 for none
     mixup: float = 0.0  # alpha of mixup, 0 for none
     cutmix: float = 0.0  # alpha of cutmix, 0 for none; with mixup too, a coin decides per batch
     order: str = "same"  # "same": all members see the same batches; "own": each member its own shuffle
+    ghost: int = 0  # ghost batch norm: statistics over chunks of (at least) this many rows, 0 for the whole batch
     average_from: float | None = None  # share of the epochs after which weights are averaged (SWA); None: never
     keep: str = "last"  # "last", or "best" on a held-out part of the training set
     validation: float = 0.1  # the share that is held out when keep="best"
-    clip: float = 0.0  # largest gradient norm per member, 0 for none
+    clip: float = 0.0  # largest gradient norm of what a member owns, and of what all share; 0 for none
     sequential: bool = False  # train members one after another, where they share nothing; the same result
-    accumulate: int = 1  # steps whose gradients are summed before the optimizer moves
+    accumulate: int = 1  # batches whose gradients are averaged before the optimizer moves
     precision: str = "32-true"  # as Fabric names it: "32-true", "16-mixed", "bf16-mixed", "64-true"
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name, known in (
-            ("optimizer", OPTIMIZERS),
-            ("schedule", schedule.SCHEDULES),
-            ("keep", ("last", "best")),
-            ("order", ("same", "own")),
-            ("reduction", (None, "sum", "mean")),
-        ):
+        single = isinstance(self.milestones, (int, float, str))
+        object.__setattr__(self, "milestones", (self.milestones,) if single else tuple(self.milestones))
+        for name, known in WORDS.items():
             value = getattr(self, name)
-            if value not in known:
+            if not any(value is k or (isinstance(k, str) and value == k) for k in known):
                 raise ConfigError(
                     f"{name} is one of {', '.join(map(repr, known))}, however: {name}={value!r}. "
                     + did_you_mean(str(value), [str(k) for k in known])
                 )
-        for name, least in (("epochs", 1), ("batch_size", 1), ("accumulate", 1), ("crop", 0), ("cutout", 0)):
+        for name, least in WHOLE.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ConfigError(f"{name} is a whole number >= {least}, however: {name}={value!r}")
-        for name, low, high in (
-            ("lr", 0, math.inf),
-            ("weight_decay", 0, math.inf),
-            ("l1", 0, math.inf),
-            ("momentum", 0, 1),
-            ("label_smoothing", 0, 1),
-            ("mixup", 0, math.inf),
-            ("cutmix", 0, math.inf),
-            ("clip", 0, math.inf),
-            ("warmup", 0, math.inf),
-            ("final", 0, 1),
-            ("anneal_from", 0, 1),
-            ("anneal_to", 0, 1),
-            ("factor", 0, 1),
-        ):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-                raise ConfigError(f"{name} is a number from {low} to {high}, however: {name}={value!r}")
-        if self.average_from is not None and not 0 <= self.average_from < 1:
-            raise ConfigError(f"average_from is a share of the epochs, 0 <= it < 1, however: {self.average_from!r}")
-        if not 0 < self.validation < 1:
+        for name, (low, high) in NUMBERS.items():
+            if not _within(getattr(self, name), low, high):
+                raise ConfigError(f"{name} is a number from {low} to {high}, however: {name}={getattr(self, name)!r}")
+        if not all(_within(m, 0, math.inf) for m in self.milestones):
+            raise ConfigError(f"milestones are epochs >= 0, as in 60+120, however: milestones={self.milestones!r}")
+        if self.average_from is not None and (not _within(self.average_from, 0, 1) or self.average_from == 1):
+            raise ConfigError(
+                f"average_from is a share of the epochs, 0 <= it < 1, however: average_from={self.average_from!r}"
+            )
+        if not _within(self.validation, 0, 1) or self.validation in (0, 1):
             raise ConfigError(f"validation is a share between 0 and 1, however: validation={self.validation!r}")
-        object.__setattr__(self, "milestones", tuple(self.milestones))
+        if self.anneal_from > self.anneal_to:
+            raise ConfigError(
+                f"anneal_from comes before anneal_to, however: anneal_from={self.anneal_from} and "
+                f"anneal_to={self.anneal_to}"
+            )
+        if self.keep == "best" and self.average_from is not None:
+            raise ConfigError(
+                "keep='best' keeps one epoch's weights and average_from the mean of many, however: both were given; "
+                "choose one"
+            )
 
     def rate(self, step: int, per_epoch: int) -> float:
-        """The learning rate of optimizer step 0, 1, ... with `per_epoch` steps in an epoch."""
+        """The learning rate of batch 0, 1, ... with `per_epoch` batches in an epoch."""
         progress = step / per_epoch
         if self.schedule == "multistep":
             share = schedule.multistep(progress, self.milestones, self.factor)
@@ -108,7 +124,8 @@ class Recipe:
 
     def averages(self, epoch: int) -> bool:
         """Whether the weights at the end of this epoch (1, 2, ...) enter the average."""
-        return self.average_from is not None and epoch > math.floor(self.average_from * self.epochs)
+        # floor(0.7 * 10 + 1e-9): 0.7 * 10 is 7, whatever the last bit of 0.7 says.
+        return self.average_from is not None and epoch > math.floor(self.average_from * self.epochs + 1e-9)
 
     def with_overrides(self, given: Mapping[str, Any]) -> Recipe:
         """The recipe with some fields changed; an unknown field names the closest known ones."""
@@ -119,3 +136,7 @@ class Recipe:
                     f"a recipe has fields, however: {name!r} is none of them. {did_you_mean(name, known)}"
                 )
         return replace(self, **given)
+
+
+def _within(value: Any, low: float, high: float) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high

@@ -1,374 +1,275 @@
-"""One training run: where it is, what it has moved, and everything that must survive a crash."""
+"""One training run: where it is, what it moves, and what happens between the steps of the loop."""
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import json
-import signal
+import gc
 import time
 from pathlib import Path
 from typing import Any
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor
 
-from ..data.sources import Data, Part
+from ..data.sources import Data
 from ..ensemble import Ensemble
-from ..errors import TrainingError
-from ..evaluation.predict import Prediction, RegressionPrediction
+from ..errors import ConfigError, TrainingError
+from ..methods import Method
 from ..rewrite.trace import tensors_of
-from ..saving import save
-from . import checkpoint
+from ..saving import save as save_model
+from . import resume
 from .averaging import Average, refresh_norms
-from .batches import Batches, stream
+from .batches import Batches, Step, stream
+from .best import Best, held_out_nll
+from .devices import Place, agree, open_fabric
+from .interrupt import Interrupts, Stopped
+from .log import History, Log
+from .lost import is_lost, lost
 from .optimizers import Optimizers
 from .progress import Bar
 from .recipe import Recipe
+from .tally import Tally
 
-__all__ = ["History", "Run"]
-
-History = list[dict[str, Any]]
+__all__ = ["Run"]
 
 
 class Run:
-    """The state of a training run, and the steps of the loop that are not the loop itself."""
+    """The state of a training run, and the parts of the loop that are not the loop itself."""
 
     def __init__(
         self,
         ensemble: Ensemble,
         data: Data | tuple[Tensor, Tensor],
         recipe: Recipe,
+        place: Place,
         out: str | Path | None,
         resume: bool,
         progress: bool,
-        accelerator: str,
-        devices: int | str,
-        nodes: int,
+        tensorboard: bool,
         checkpoint_seconds: float,
     ):
         self.ensemble, self.recipe, self.method = ensemble, recipe, ensemble.method
-        self.fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, precision=recipe.precision)  # type: ignore[arg-type]
-        self.fabric.launch()
-        self.data = data if isinstance(data, Data) else _given(data, ensemble.task)
+        self.data = data if isinstance(data, Data) else Data.given(*data, ensemble.task)
+        self.sequential = recipe.sequential and self.method.members > 1
+        _check(ensemble, recipe, self.data, self.sequential)
         if recipe.keep == "best" and self.data.validation is None:
             self.data = self.data.with_validation(recipe.validation, recipe.seed)
-        if recipe.sequential and set(ensemble.shared) & {n for n, _ in ensemble.named_parameters()}:
-            raise TrainingError("members train one after another where they share nothing, however: they share weights")
-        self.epochs = recipe.epochs * (ensemble.members if recipe.sequential else 1)
-        self.epoch = self.first = self.step = 0
-        self.history: History = []
-        self.average = Average()
-        self.best: tuple[float, dict[str, Tensor]] = (float("inf"), {})
+        self.fabric = open_fabric(place, recipe.precision)
         self.batches = Batches(self.data, recipe, ensemble, self.fabric)
-        self.bar = Bar(self, shown=progress and self.fabric.global_rank == 0)
-        self.tally = Tally()
-        apart = recipe.sequential or recipe.optimizer == "lamb" or recipe.clip > 0
-        self.apart = apart or self.method.birth_after(recipe.epochs) is not None
-        self.model = self.fabric.setup_module(ensemble)
-        self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=self.apart)
-        self.out = Path(out) if out is not None else None
+        self.criterion = "cross_entropy" if self.data.task == "classification" else "gaussian_nll"
+        self.epochs = recipe.epochs * (ensemble.members if self.sequential else 1)
+        self.epoch = self.first = self.step = 0  # epochs done, batches done in this one, batches done in all
+        self.moves = self.born = 0  # moves of the optimizers, and how many were made when the members were born
+        self.history: History = []
+        self.average, self.best = Average(), Best()
+        self.tally = Tally(self.data.task, self.data.target_std)
+        self.model: Any = self.fabric.setup_module(ensemble)
+        self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=_apart(self.method, recipe))
+        first = self.fabric.global_rank == 0
+        self.out, self.resume = Path(out) if out is not None else None, resume
+        self.tensorboard = tensorboard and first
+        self.bar = Bar(self, shown=progress and first)
         self.every, self.saved_at = checkpoint_seconds, time.monotonic()
-        self.stopped = False
-        if self.out is not None:
-            self._open(resume)
+        self.interrupts = Interrupts()
+        self.asked = self.overdue = 0.0
 
     # -- asked by the loop ---------------------------------------------------------------------------------------------
 
     @property
     def alone(self) -> int | None:
         """The member whose turn it is when members train one after another."""
-        return self.epoch // self.recipe.epochs if self.recipe.sequential else None
+        return min(self.epoch, self.epochs - 1) // self.recipe.epochs if self.sequential else None
 
-    def stream(self, *what: Any) -> torch.Generator:
-        return stream(self.recipe.seed, *what, self.step)
+    @property
+    def group(self) -> int:
+        """Batches whose gradients make the present move; the last move of an epoch may have fewer."""
+        begun = self.first - self.first % self.recipe.accumulate
+        return min(self.recipe.accumulate, self.batches.per_epoch - begun)
 
-    def rate(self) -> float:
-        """The learning rate of the present step."""
-        per_epoch = self.batches.per_epoch
-        step = self.step % (self.recipe.epochs * per_epoch)
-        default = self.recipe.rate(step, per_epoch)
-        return self.method.learning_rate(default, step, self.recipe.epochs * per_epoch, per_epoch, self.recipe.lr)
+    @property
+    def moves_now(self) -> bool:
+        """Whether the optimizers move after the present batch."""
+        return self.first % self.recipe.accumulate == self.group - 1
+
+    def turn(self) -> int | None:
+        """The one member that the present move trains; None for all."""
+        if self.sequential:
+            return self.alone
+        return self.method.turn(self.ensemble, self.moves - self.born, stream(self.recipe.seed, "turn", self.moves))
+
+    def rate(self, back: int = 0) -> float:
+        """The learning rate of the present batch, or of one before."""
+        per_epoch, steps = self.batches.per_epoch, self.recipe.epochs * self.batches.per_epoch
+        step = (self.step - back) % steps
+        return self.method.learning_rate(self.recipe.rate(step, per_epoch), step, steps, per_epoch, self.recipe.lr)
+
+    def check(self, value: Tensor, outputs: Tensor, step: Step, member: int | None) -> float:
+        """The loss as a number, if it is one; all processes stop where one must."""
+        number = float(value.detach())
+        overdue = self.out is not None and time.monotonic() - self.saved_at > self.every
+        bad, self.asked, self.overdue = agree(self.fabric, is_lost(number), self.interrupts.asked, overdue)
+        if bad:
+            place = f"epoch {self.epoch + 1}, step {self.step + 1}, lr {self.rate():.4g}"
+            raise lost(number, outputs.detach(), step, member, self.criterion, place)
+        return number
 
     def move(self, member: int | None) -> None:
-        """Let the optimizers step, and count."""
+        """Let the optimizers step once their batches are together, and count."""
+        moves_now = self.moves_now
         self.step, self.first = self.step + 1, self.first + 1
-        if self.step % self.recipe.accumulate and self.first < self.batches.per_epoch:
+        if not moves_now:
             return
-        cycle = self.ensemble.members if member is not None and getattr(self.method, "nested", False) else 1
+        self.moves += 1
         # Nested steps: what a member owns moves at once, what members share once per cycle by the sum of gradients. The
         # cycle runs on over epochs; its remainder at the very end is stepped too.
-        turn_ends = cycle == 1 or self._nested_steps() % cycle == 0 or self._is_last()
-        self.optimizers.step(member, shared=turn_ends)
-        self.optimizers.zero(shared=turn_ends)
+        nested = member is not None and getattr(self.method, "nested", False)
+        cycle = self.ensemble.members if nested else 1
+        last = self.step == self.epochs * self.batches.per_epoch
+        self.optimizers.step(member, shared=last or (self.moves - self.born) % cycle == 0)
 
-    def note(self, value: Tensor, outputs: Tensor, step: Any) -> None:
+    def note(self, value: float, outputs: Tensor, step: Step) -> None:
         """Keep the books of a step; save now and then, and at once when asked to stop."""
-        self.tally.add(value, outputs, step, self.data.task)
-        self.bar.advance(self.tally)
-        overdue = self.out is not None and time.monotonic() - self.saved_at > self.every
-        if (overdue or self.stopped) and self.first < self.batches.per_epoch:
+        self.tally.add(value, outputs, step.y, step.per_member)
+        self.bar.advance()
+        between_moves = self.first % self.recipe.accumulate == 0 and self.first < self.batches.per_epoch
+        if between_moves and (self.overdue or self.asked):
             self.save()
-        if self.stopped:
-            self.save()
-            raise KeyboardInterrupt
+            self._stop_if_asked()
 
     def end_epoch(self) -> None:
         """Averages, snapshots, births, the log and a checkpoint."""
+        alone = self.alone
         self.epoch, self.first = self.epoch + 1, 0
         within = (self.epoch - 1) % self.recipe.epochs + 1
-        row = {"epoch": self.epoch, "lr": self.rate_before(), **self.tally.mean(), "seconds": self.tally.seconds()}
+        row = {"epoch": self.epoch, "lr": self.rate(back=1), **self.tally.together(self.fabric)}
+        if alone is not None:
+            row["member"] = alone
         if self.recipe.averages(within):
-            self.average.add(self.ensemble)
+            self.average.add(self._weights(alone))
         if self.method.collects(within, self.recipe.epochs):
-            self.method.collect(self.ensemble)
+            self._collect()
+        if self.recipe.keep == "best":
+            row["validation_nll"] = held_out_nll(self.ensemble, self.data, self.batches.place, alone)
+            self.best.consider(row["validation_nll"], self._tensors(alone))
         if self.method.birth_after(self.recipe.epochs) == within and self.ensemble.members < self.method.members:
             self.method.give_birth(self.ensemble)
-            self._members_changed()
-        if self.recipe.keep == "best":
-            row["validation_nll"] = self._validate()
-        self.history.append(row)
-        self.tally = Tally()
-        if self.out is not None:
+            self.born = self.moves
+            self.average, self.best = Average(), Best()  # of members that are no more
+            self.adopt_members()
+        if within == self.recipe.epochs:
+            self._settle(alone)
+        self.history.append({**row, "seconds": self.tally.seconds()})
+        self.bar.epoch(self.history[-1])
+        self.tally = Tally(self.data.task, self.data.target_std)
+        last = self.epoch == self.epochs
+        if last or self.asked or agree(self.fabric, time.monotonic() - self.saved_at)[0] > min(1.0, self.every):
             self.save()
+        if not last:
+            self._stop_if_asked()
 
     def conclude(self) -> None:
-        """Make the final ensemble: averages, what was gathered, fresh norms; write the model."""
-        if self.recipe.keep == "best" and self.best[1]:
-            self._load_tensors(self.best[1])
-        renew = False
-        if self.average.count:
-            self.average.install(self.ensemble)
-            renew = True
-        before = self.ensemble.members
+        """Make the final ensemble: what was gathered, fresh norms; write the model."""
         self.method.conclude(self.ensemble)
-        renew = renew or getattr(self.method, "renews_norms", False)
-        if self.ensemble.members != before:
-            self._members_changed()
-        if renew:
+        if self.method.renews_norms or self.recipe.average_from is not None:
             refresh_norms(self.ensemble, self.batches.plain())
+        self.ensemble.eval()
         if self.out is not None and self.fabric.global_rank == 0:
-            save(self.ensemble, self.out / "model.safetensors")
+            self.log.write(self.history)
+            save_model(self.ensemble, self.out / "model.safetensors")
+        self.fabric.barrier()
 
-    def rate_before(self) -> float:
-        self.step -= 1
-        try:
-            return self.rate()
-        finally:
-            self.step += 1
-
-    # -- surviving -----------------------------------------------------------------------------------------------------
+    # -- around the loop -----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Run:
-        self.bar.start()
+        self._random, self._dtype = torch.get_rng_state(), torch.get_default_dtype()
+        torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
+        if self.recipe.precision == "64-true":
+            torch.set_default_dtype(torch.float64)  # Fabric hands outputs back in the default type
+        try:
+            if self.out is not None:
+                resume.begin(self, self.out, self.resume)
+                self.log = Log(self.out, self.tensorboard)
+        except BaseException:
+            self._restore_torch()
+            raise
         self.ensemble.train()
-        self._handlers = {}
-        for which in (signal.SIGINT, signal.SIGTERM):
-            # Only the main thread may set handlers; elsewhere the caller keeps its own.
-            with contextlib.suppress(ValueError):
-                self._handlers[which] = signal.signal(which, self._ask_to_stop)
+        self.interrupts.__enter__()
+        self.bar.start()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         self.bar.stop()
-        for which, handler in self._handlers.items():
-            signal.signal(which, handler)
+        self.interrupts.__exit__()
+        if self.out is not None:
+            self.log.close()
+        self._restore_torch()
 
-    def _ask_to_stop(self, *_: Any) -> None:
-        self.stopped = True
+    def _restore_torch(self) -> None:
+        torch.set_rng_state(self._random)
+        torch.set_default_dtype(self._dtype)
 
     def save(self) -> None:
-        """Write a checkpoint: weights, optimizers, averages, what was gathered, random states, and the place."""
+        if self.out is not None:
+            resume.save(self, self.out)
+            if self.fabric.global_rank == 0:
+                self.log.write(self.history)
         self.saved_at = time.monotonic()
-        if self.out is None:
-            return
-        if self.fabric.global_rank == 0:
-            ens = self.ensemble
-            tensors = {f"net.{n}": t for n, t in tensors_of(ens.network).items() if n not in ens.numbers}
-            # Gradients are under way between the steps of an accumulation, and of a nested cycle for what is shared.
-            under_way = self.recipe.accumulate > 1
-            tensors |= {
-                f"grad.{n}": p.grad
-                for n, p in ens.named_parameters()
-                if p.grad is not None and (under_way or n not in set(ens.own))
-            }
-            tensors |= {f"opt.{n}": t for n, t in self.optimizers.state().items()}
-            tensors |= {f"avg.{n}": t for n, t in self.average.means.items()}
-            tensors |= {f"state.{n}": t for n, t in ens.state.items()}
-            tensors |= {f"best.{n}": t for n, t in self.best[1].items()}
-            tensors |= {f"random.{n}": t for n, t in ens.randomness.state().items()}
-            tensors["torch_random"] = torch.get_rng_state()
-            header = {
-                "epoch": self.epoch,
-                "first": self.first,
-                "step": self.step,
-                "averaged": self.average.count,
-                "best": self.best[0] if self.best[1] else None,
-                "tally": self.tally.to_json(),
-                "history": self.history,
-                "threads": torch.get_num_threads(),
-            }
-            checkpoint.write(self.out / "checkpoints", self.step, tensors, header)
-            lines = "".join(json.dumps(row) + "\n" for row in self.history)
-            (self.out / "log.jsonl").write_text(lines)
-        self.fabric.barrier()
 
-    def _open(self, resume: bool) -> None:
-        assert self.out is not None
-        folder = self.out / "checkpoints"
-        if self.fabric.global_rank == 0:
-            checkpoint.prepare_folder(self.out)
-            checkpoint.prepare_folder(folder)
-        self.fabric.barrier()
-        config = self._config()
-        described = self.out / "training.json"
-        newest = checkpoint.latest(folder)
-        if newest is not None and not resume:
-            raise TrainingError(f"the run folder is new, however: {self.out} holds a run; resume it or choose another")
-        if newest is not None and described.is_file() and json.loads(described.read_text()) != config:
-            changed = [k for k, v in config.items() if json.loads(described.read_text()).get(k) != v]
-            raise TrainingError(
-                f"a run is resumed with its own settings, however: {', '.join(changed)} differ in {self.out}; "
-                "choose another folder, or the same settings"
-            )
-        if newest is not None:
-            self._restore(*checkpoint.read(newest))
-        elif self.fabric.global_rank == 0:
-            described.write_text(json.dumps(config, indent=2))
-
-    def _config(self) -> dict[str, Any]:
-        return json.loads(
-            json.dumps(
-                {
-                    "method": {"name": type(self.method).__name__.lower(), **dataclasses.asdict(self.method)},
-                    "recipe": dataclasses.asdict(self.recipe),
-                    "data": [self.data.name, len(self.data.train), self.data.task],
-                    "processes": self.fabric.world_size,
-                }
-            )
-        )
-
-    def _restore(self, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
-        if header["threads"] != torch.get_num_threads():
-            self.fabric.print(
-                f"resumed with {torch.get_num_threads()} threads, begun with {header['threads']}: "
-                "results agree to rounding, not to the bit"
-            )
-        groups: dict[str, dict[str, Tensor]] = {}
-        for name, t in tensors.items():
-            kind, _, rest = name.partition(".")
-            groups.setdefault(kind, {})[rest] = t
-        self._load_tensors(groups["net"])
-        self.ensemble.state.clear()
-        self.ensemble.state.update(groups.get("state", {}))
-        self.optimizers.load_state(groups.get("opt", {}))
-        for name, p in self.ensemble.named_parameters():
-            grad = groups.get("grad", {}).get(name)
-            if grad is not None and p.grad is not None:
-                p.grad.copy_(grad)
-            elif grad is not None:
-                p.grad = grad.to(p.device)
-        self.average.count, self.average.means = header["averaged"], groups.get("avg", {})
-        if header["best"] is not None:
-            self.best = (header["best"], groups.get("best", {}))
-        self.ensemble.randomness.load_state(groups.get("random", {}))
-        torch.set_rng_state(tensors["torch_random"])
-        self.epoch, self.first, self.step = header["epoch"], header["first"], header["step"]
-        self.history = header["history"]
-        self.tally = Tally.from_json(header["tally"])
-        self.bar.completed = self.step
-
-    def _load_tensors(self, saved: dict[str, Tensor]) -> None:
-        own = {n: saved[n].to(self.ensemble.device) for n in self.ensemble.own}
-        if own and next(iter(own.values())).shape[0] != self.ensemble.members:
-            self.ensemble.regrow(own)
-            self._members_changed()
-        present = tensors_of(self.ensemble.network)
-        with torch.no_grad():
-            for name, value in saved.items():
-                present[name].copy_(value)
-
-    def _members_changed(self) -> None:
+    def adopt_members(self) -> None:
         """New own tensors: a wrapper made before would not see them, and their optimizers start empty."""
+        self.model = None
+        gc.collect()  # the old wrapper's hooks on shared tensors must go before the new one's come
         self.model = self.fabric.setup_module(self.ensemble)
         self.optimizers.adopt_members()
-        self.batches.ensemble = self.ensemble
 
-    def _validate(self) -> float:
-        assert self.data.validation is not None
-        part, total = self.data.validation, 0.0
-        self.ensemble.eval()
-        with torch.no_grad():
-            for start in range(0, len(part), 512):
-                rows = slice(start, start + 512)
-                outputs = self.ensemble(self.fabric.to_device(self.data.prepare(part.x[rows])))
-                y = self.fabric.to_device(self.data.targets(part.y[rows]))
-                total += _nll(outputs, y, self.data.task) * len(y)
-        self.ensemble.train()
-        score = total / len(part)
-        if score < self.best[0]:
-            self.best = (score, {n: t.detach().clone() for n, t in tensors_of(self.ensemble.network).items()})
-        return score
+    def _stop_if_asked(self) -> None:
+        if self.asked:
+            raise Stopped(int(self.asked))
 
-    def _nested_steps(self) -> int:
-        born = self.method.birth_after(self.recipe.epochs) or 0
-        return self.step - born * self.batches.per_epoch
+    def _collect(self) -> None:
+        if self.average.count and self.method.collects_average():
+            with self.average.installed(self._weights(None)):
+                self.method.collect(self.ensemble)
+        else:
+            self.method.collect(self.ensemble)
 
-    def _is_last(self) -> bool:
-        return self.step == self.epochs * self.batches.per_epoch
+    def _settle(self, alone: int | None) -> None:
+        """The end of training, or of one member's: the best or the average takes the place of the last weights."""
+        self.best.install(self._tensors(alone))
+        self.average.install(self._weights(alone))
+        self.average, self.best = Average(), Best()
+
+    def _tensors(self, alone: int | None) -> dict[str, Tensor]:
+        """All tensors, or one member's slices of what members own."""
+        found = {n: t for n, t in tensors_of(self.ensemble.network).items() if n not in self.ensemble.numbers}
+        return found if alone is None else {n: found[n].detach()[alone] for n in self.ensemble.own}
+
+    def _weights(self, alone: int | None) -> dict[str, Tensor]:
+        trainable = {n for n, p in self.ensemble.named_parameters() if p.requires_grad}
+        return {n: t for n, t in self._tensors(alone).items() if n in trainable}
 
 
-class Tally:
-    """Sums of an epoch so far."""
+def _apart(method: Method, recipe: Recipe) -> bool:
+    """Whether each member needs an optimizer of its own."""
+    takes_turns = type(method).turn is not Method.turn
+    return takes_turns or recipe.sequential or recipe.optimizer == "lamb" or recipe.clip > 0
 
-    def __init__(self) -> None:
-        self.items = 0
-        self.loss = self.correct = self.earlier = 0.0
-        self.began = time.monotonic()
 
-    def add(self, value: Tensor, outputs: Tensor, step: Any, task: str) -> None:
-        n = step.y.shape[1] if step.per_member else step.y.shape[0]
-        self.items += n
-        self.loss += float(value.detach()) * n
-        if task == "classification":
-            hard = step.y if not step.y.is_floating_point() else step.y.argmax(-1)
-            self.correct += float((outputs.detach().argmax(2) == hard).double().mean()) * n
-
-    def mean(self) -> dict[str, float]:
-        return {"loss": self.loss / max(self.items, 1), "accuracy": self.correct / max(self.items, 1)}
-
-    def seconds(self) -> float:
-        return self.earlier + time.monotonic() - self.began
-
-    def to_json(self) -> dict[str, float]:
-        return {"items": self.items, "loss": self.loss, "correct": self.correct, "seconds": self.seconds()}
-
-    @classmethod
-    def from_json(cls, saved: dict[str, float]) -> Tally:
-        new = cls()
-        new.items, new.loss, new.correct, new.earlier = (
-            int(saved["items"]),
-            saved["loss"],
-            saved["correct"],
-            saved["seconds"],
+def _check(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> None:
+    """Refuse, before anything is spent, what cannot end well."""
+    method, name = ensemble.method, type(ensemble.method).__name__
+    if data.task != ensemble.task:
+        raise TrainingError(f"data and ensemble have one task, however: {data.task} and {ensemble.task}")
+    method.check_epochs(recipe.epochs)
+    born = method.birth_after(recipe.epochs)
+    if born is not None and not 0 < born < recipe.epochs:
+        raise ConfigError(f"members are born after 1 to {recipe.epochs - 1} epochs, however: {born}; train longer")
+    if sequential and set(ensemble.shared) & {n for n, p in ensemble.named_parameters() if p.requires_grad}:
+        raise TrainingError(
+            f"members that train one after another share nothing, however: those of {name} share weights"
         )
-        return new
-
-
-def _nll(outputs: Tensor, y: Tensor, task: str) -> float:
-    if task == "classification":
-        found = Prediction.from_logits(outputs)
-        return -float(found.log_probs.gather(1, y[:, None]).mean())
-    mixture = RegressionPrediction.from_outputs(outputs)
-    mean, variance = mixture.members[..., 0], mixture.members[..., 1]
-    log = torch.distributions.Normal(mean, variance.sqrt()).log_prob(y)
-    return -float((log.logsumexp(0) - torch.tensor(float(len(mean))).log()).mean())
-
-
-def _given(pair: tuple[Tensor, Tensor], task: str) -> Data:
-    x, y = pair
-    part = Part(x, y)
-    one = torch.ones(())
-    outputs = int(y.max()) + 1 if task == "classification" else 2
-    return Data("given", task, part, part, outputs, mean=0 * one, std=one)
+    gathers = any(method.collects(e, recipe.epochs) for e in range(1, recipe.epochs + 1))
+    if recipe.keep == "best" and gathers:
+        raise TrainingError(f"keep='best' keeps one epoch's weights, however: {name} gathers those of several epochs")
+    mixes = type(method).batch is not Method.batch or type(method).turn is not Method.turn
+    if recipe.order == "own" and mixes and method.members > 1:
+        raise TrainingError(f"order='own' gives each member its own batches, however: {name} decides that itself")

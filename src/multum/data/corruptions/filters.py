@@ -1,7 +1,7 @@
 """The operations the corruptions share, each on a whole batch: borders, blurs, zooms, resampling, random draws.
 
-A filter along one axis of a fixed size, border included, is a matrix; a separable filter of a batch is two products:
-``rows @ x @ columns.T``. Pixels are computed in float64, as the reference does, and truncated to uint8, as it does.
+A filter along one axis of a fixed size, border included, is a matrix, and a separable filter of a batch is two
+products. Pixels are computed in float64, as the reference does, and truncated to uint8, as it does.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ __all__ = [
     "luminance",
     "motion",
     "resampled",
+    "separable",
     "to_bytes",
     "unit",
-    "zoom_matrix",
+    "zoom_taps",
     "zoomed",
 ]
 
@@ -72,18 +73,23 @@ def luminance(x: Tensor) -> Tensor:
 def bordered(place: Tensor, size: int, border: str) -> Tensor:
     """Where a place outside the image is read.
 
-    nearest: a a | a b c | c c     reflect: b a | a b c | c b     mirror: c b | a b c | b a
+    nearest: a a | a b c | c c     reflect: b a | a b c | c b
+    mirror:  c b | a b c | b a     wrap:    b c | a b c | a b
 
     >>> bordered(torch.arange(-2, 5), 3, "mirror").tolist()
     [2, 1, 0, 1, 2, 1, 0]
     """
     if border == "nearest":
         return place.clamp(0, size - 1)
-    if border == "reflect":
-        place = place % (2 * size)
-        return torch.minimum(place, 2 * size - 1 - place)
-    place = place % max(2 * size - 2, 1)
-    return torch.minimum(place, 2 * size - 2 - place)
+    if border == "wrap":
+        return place % size
+    period = 2 * size if border == "reflect" else 2 * size - 2
+    return torch.minimum(place % period, (period - int(border == "reflect") - place % period))
+
+
+def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """rows @ x @ columns.T, each product taken once for the whole batch. Shape: [..., h, w] -> [..., new h, new w]."""
+    return ((x @ columns.T).mT @ rows.T).mT
 
 
 def _blur_matrix(x: Tensor, size: int, sigma: float, truncate: float, border: str) -> Tensor:
@@ -100,7 +106,7 @@ def _blur_matrix(x: Tensor, size: int, sigma: float, truncate: float, border: st
 def blur(x: Tensor, sigma: float, *, truncate: float = 4, border: str = "nearest") -> Tensor:
     """A Gaussian blur of every channel. Shape: [n, c, h, w], kept."""
     rows, columns = (_blur_matrix(x, size, sigma, truncate, border) for size in x.shape[-2:])
-    return rows @ x @ columns.T
+    return separable(x, rows, columns)
 
 
 def correlate(x: Tensor, kernel: Tensor) -> Tensor:
@@ -116,22 +122,27 @@ def correlate(x: Tensor, kernel: Tensor) -> Tensor:
     return total
 
 
-def zoom_matrix(size: int, factor: float) -> Tensor:
-    """Zoom into the middle of an axis, linear between pixels, cut to the old size. Shape: [size, size]."""
+def zoom_taps(size: int, factor: float) -> tuple[Tensor, Tensor]:
+    """A zoom into the middle of an axis, linear between pixels, cut to the old size.
+
+    Shape: the two places each pixel reads, and their weights, [size, 2] each.
+    """
     window = math.ceil(size / factor)
     start, enlarged = (size - window) // 2, round(window * factor)
-    places = torch.arange(enlarged, dtype=torch.float64) * ((window - 1) / (enlarged - 1))
-    places = places[(enlarged - size) // 2 :][:size].clamp(max=window - 1)
-    low = places.floor().clamp(max=window - 2)
-    share = (places - low).view(-1, 1)
-    low = low.long().view(-1, 1) + start
-    return torch.zeros(size, size, dtype=torch.float64).scatter_(1, low, 1 - share).scatter_(1, low + 1, share)
+    spots = torch.arange(enlarged, dtype=torch.float64) * ((window - 1) / (enlarged - 1))
+    spots = spots[(enlarged - size) // 2 :][:size].clamp(max=window - 1)
+    low = spots.floor().clamp(max=window - 2)
+    share = spots - low
+    return start + torch.stack([low, low + 1], 1).long(), torch.stack([1 - share, share], 1)
 
 
 def zoomed(x: Tensor, factor: float) -> Tensor:
     """Zoom into the middle of every channel. Shape: [n, c, h, w], kept."""
-    rows, columns = (zoom_matrix(size, factor).to(x) for size in x.shape[-2:])
-    return rows @ x @ columns.T
+    rows, columns = (
+        torch.zeros(size, size, dtype=torch.float64).scatter_(1, *zoom_taps(size, factor)).to(x)
+        for size in x.shape[-2:]
+    )
+    return separable(x, rows, columns)
 
 
 def motion(x: Tensor, radius: int, sigma: float, angle: Tensor) -> Tensor:
@@ -139,7 +150,7 @@ def motion(x: Tensor, radius: int, sigma: float, angle: Tensor) -> Tensor:
 
     Shape: x [n, c, h, w] uint8, kept; angle [n] in degrees, one for each image.
     """
-    n, channels, height, width = x.shape
+    channels, height, width = x.shape[1:]
     steps = torch.arange(2 * radius + 1, device=x.device)
     weights = torch.exp(-0.5 * steps.double() ** 2 / sigma**2)
     weights = weights / weights.sum()
@@ -154,7 +165,8 @@ def motion(x: Tensor, radius: int, sigma: float, angle: Tensor) -> Tensor:
             column = bordered(columns + right[:, step, None], width, "nearest")
             place = (row.unsqueeze(2) * width + column.unsqueeze(1)).flatten(1)
             total.add_(flat.gather(2, place.unsqueeze(1).expand(-1, channels, -1)), alpha=weight)
-    return total.round().to(torch.uint8).view_as(x)
+    # ImageMagick rounds to 16 bits, and the reference's way from there to 8 bits truncates.
+    return (total + 0.5 / 257).to(torch.uint8).view_as(x)
 
 
 def resampled(x: Tensor, rows: Tensor, columns: Tensor, border: str) -> Tensor:

@@ -116,9 +116,10 @@ def _coded(x: Tensor, table: tuple[tuple[int, ...], ...], quality: int) -> Tenso
     def rounded(x: Tensor, bits: int) -> Tensor:
         return _shifted(x + 2 ** (bits - 1), bits)
 
-    coefficients = rounded(matrix @ rounded(blocks @ matrix.T, 11), 15)  # eight times the orthonormal transform
+    # Rows, then columns there; columns, then rows back. There and back are 8 times the orthonormal transform each.
+    coefficients = rounded(rounded(blocks @ matrix.T, 11).mT @ matrix.T, 15).mT
     levels = ((coefficients.abs() + 4 * steps) / (8 * steps)).floor() * coefficients.sign()
-    blocks = rounded(rounded(matrix.T @ (levels * steps), 11) @ matrix, 18) + 128
+    blocks = rounded(rounded((levels * steps).mT @ matrix, 11).mT @ matrix, 18) + 128
     return blocks.clamp(0, 255).transpose(2, 3).reshape(-1, 1, 8 * down, 8 * across)[..., :height, :width]
 
 

@@ -30,7 +30,7 @@ def impulse_noise(x: Tensor, draws: Draws, amount: float) -> Tensor:
     """Single values, not whole pixels, become 0 or 255."""
     hit = draws.uniform(0, 1, *x.shape) <= amount
     white = draws.uniform(0, 1, *x.shape) <= 0.5
-    return torch.where(hit, white * 255, x).to(torch.uint8)
+    return torch.where(hit, white.to(torch.uint8) * 255, x)
 
 
 def speckle_noise(x: Tensor, draws: Draws, sd: float) -> Tensor:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .filters import Draws, blur, correlate, motion, resampled, to_bytes, unit, zoom_matrix
+from .filters import Draws, blur, correlate, motion, resampled, to_bytes, unit, zoom_taps
 
 __all__ = [
     "defocus_blur",
@@ -31,7 +32,7 @@ def defocus_blur(x: Tensor, draws: Draws, radius: float, alias: float) -> Tensor
     disk = (side.view(-1, 1) ** 2 + side**2 <= radius**2).double()
     near = torch.exp(-0.5 * torch.tensor([1.0, 0.0, 1.0], dtype=torch.float64) / alias**2)
     near = near / near.sum()
-    kernel = correlate((disk / disk.sum()).view(1, 1, 17, 17), torch.outer(near, near))[0, 0]
+    kernel = correlate((disk / disk.sum()).view(1, 1, 17, 17), torch.outer(near, near))[0, 0].float()  # as in OpenCV
     reach = int((kernel > 0).any(0).nonzero().max()) - 8
     return to_bytes(correlate(unit(x), kernel[8 - reach : 9 + reach, 8 - reach : 9 + reach]))
 
@@ -60,18 +61,30 @@ def motion_blur(x: Tensor, draws: Draws, radius: int, sd: float) -> Tensor:
 
 
 def zoom_blur(x: Tensor, draws: Draws, end: float) -> Tensor:
-    """The mean of the image and its centre zooms by 1.00, 1.01, ... below `end`, all in two matrix products.
+    """The mean of the image and its centre zooms by 1.00, 1.01, ... below `end`: one sparse product.
 
     numpy's arange lets `end` itself in where rounding does (1.06 and 1.11), so the reference has those zooms too.
     """
+    n, channels, height, width = x.shape
+    columns = (x.float() / 255).view(n * channels, -1).T.contiguous()
+    mean = torch.sparse.mm(_mean_zoom(height, width, end).to(x.device), columns)
+    return to_bytes(mean.T).reshape_as(x)
+
+
+@functools.lru_cache(maxsize=8)
+def _mean_zoom(height: int, width: int, end: float) -> Tensor:
+    """Shape: sparse [h * w, h * w], float32."""
     factors = np.arange(1, end, 0.01)
-    height, width = x.shape[-2:]
-    rows = torch.cat([zoom_matrix(height, z) for z in factors], 1)  # [h, zooms * h]
-    columns = torch.cat([zoom_matrix(width, z) for z in factors])  # [zooms * w, w]
-    x_unit = x.float() / 255
-    wide = x_unit @ columns.T.to(x_unit)  # [n, c, h, zooms * w]
-    tall = wide.unflatten(-1, (len(factors), width)).transpose(2, 3).flatten(2, 3)  # [n, c, zooms * h, w]
-    return to_bytes((x_unit + rows.to(x_unit) @ tall) / (len(factors) + 1))
+    pixels = torch.arange(height * width)
+    places, weights = [pixels], [torch.ones(height * width, dtype=torch.float64)]  # the image itself, once more
+    for factor in factors:
+        (rows, by_row), (columns, by_column) = zoom_taps(height, factor), zoom_taps(width, factor)
+        places.append((rows.view(height, 1, 2, 1) * width + columns.view(1, width, 1, 2)).flatten())
+        weights.append((by_row.view(height, 1, 2, 1) * by_column.view(1, width, 1, 2)).flatten())
+    targets = torch.cat([pixels, pixels.repeat_interleave(4).repeat(len(factors))])
+    values = torch.cat(weights) / (len(factors) + 1)
+    shape = (height * width,) * 2
+    return torch.sparse_coo_tensor(torch.stack([targets, torch.cat(places)]), values, shape).coalesce().float()
 
 
 def elastic_transform(x: Tensor, draws: Draws, alpha: float, sd: float, affine: float) -> Tensor:
@@ -106,7 +119,7 @@ def pixelate(x: Tensor, draws: Draws, share: float) -> Tensor:
 
 def _boxed(x: Tensor, sides: Sequence[int]) -> Tensor:
     rows, columns = (_box_matrix(old, new).to(x) for old, new in zip(x.shape[-2:], sides, strict=True))
-    return (rows @ (x @ columns.T + 0.5).floor() + 0.5).floor()
+    return (((x @ columns.T + 0.5).floor().mT @ rows.T).mT + 0.5).floor()
 
 
 def _box_matrix(old: int, new: int) -> Tensor:

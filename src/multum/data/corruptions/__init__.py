@@ -1,0 +1,141 @@
+"""Shift: the corruptions of CIFAR-10-C (Hendrycks & Dietterich, ICLR 2019), made from clean images.
+
+19 corruptions, 5 severities, with the constants of CIFAR-10-C, which are much weaker than ImageNet-C's. Each works on
+a whole batch of uint8 images, colour or grey, of any size from 8 x 8. Given the reference script's own random numbers,
+every one of them but frost gives its images within one grey level (tests/data/test_corruptions.py); JPEG bit for bit.
+
+- A grey image is treated as its one channel; coloured frost, water and mud come in their grey. Saturation is a
+  property of colour: `saturate` leaves grey images as they are.
+- Lengths are in pixels, as in the reference, except for `elastic_transform`, whose constants are shares of the side.
+- `frost` needs photographs, which multum does not ship. Without them it paints ice with the colours, variance and
+  correlation of the reference's: a substitute, NOT the reference's frost, so do not compare its numbers with
+  published ones. With `frost_photographs` (frost1.png ... frost5.jpg of hendrycks/robustness) the rule is the
+  reference's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from ...errors import ConfigError, DataError, did_you_mean
+from .archive import SEVERITIES, load_archive
+from .filters import Draws
+from .jpeg import jpeg_compression
+from .liquid import spatter
+from .pixels import brightness, contrast, gaussian_noise, impulse_noise, saturate, shot_noise, speckle_noise
+from .shapes import defocus_blur, elastic_transform, gaussian_blur, glass_blur, motion_blur, pixelate, zoom_blur
+from .weather import fog, frost, snow
+
+__all__ = ["CORRUPTIONS", "SEVERITIES", "STANDARD_CORRUPTIONS", "corrupt", "load_archive"]
+
+# Constants for severities 1 to 5, in the order of each function's arguments; the benchmark's order of corruptions.
+_TABLE: dict[str, tuple[Callable[..., Tensor], tuple[tuple[float, ...], ...]]] = {
+    "gaussian_noise": (gaussian_noise, ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,))),
+    "shot_noise": (shot_noise, ((500,), (250,), (100,), (75,), (50,))),
+    "impulse_noise": (impulse_noise, ((0.01,), (0.02,), (0.03,), (0.05,), (0.07,))),
+    "defocus_blur": (defocus_blur, ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))),
+    "glass_blur": (glass_blur, ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))),
+    "motion_blur": (motion_blur, ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))),
+    "zoom_blur": (zoom_blur, ((1.06,), (1.11,), (1.16,), (1.21,), (1.26,))),
+    "snow": (
+        snow,
+        (
+            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
+        ),
+    ),
+    "frost": (frost, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))),
+    "fog": (fog, ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))),
+    "brightness": (brightness, ((0.05,), (0.1,), (0.15,), (0.2,), (0.3,))),
+    "contrast": (contrast, ((0.75,), (0.5,), (0.4,), (0.3,), (0.15,))),
+    "elastic_transform": (
+        elastic_transform,
+        ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+    ),
+    "pixelate": (pixelate, ((0.95,), (0.9,), (0.85,), (0.75,), (0.65,))),
+    "jpeg_compression": (jpeg_compression, ((80,), (65,), (58,), (50,), (40,))),
+    "speckle_noise": (speckle_noise, ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,))),
+    "gaussian_blur": (gaussian_blur, ((0.4,), (0.6,), (0.7,), (0.8,), (1,))),
+    "spatter": (
+        spatter,
+        (
+            (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+            (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+            (0.65, 0.3, 1, 0.69, 0.5, 0),
+            (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+            (0.65, 0.1, 0.5, 0.68, 0.6, 1),
+        ),
+    ),
+    "saturate": (saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),
+}
+CORRUPTIONS = tuple(_TABLE)
+STANDARD_CORRUPTIONS = CORRUPTIONS[:15]  # the benchmark's; the other four are its hold-out ("extra") set
+_CHUNK = 256  # images at once: intermediate results stay near the processor, memory stays bounded
+
+
+def corrupt(
+    x: Tensor,
+    name: str,
+    severity: int,
+    generator: torch.Generator,
+    *,
+    frost_photographs: Sequence[Tensor] | None = None,
+) -> Tensor:
+    """Corrupt every image of a batch; the same generator state gives the same images.
+
+    Shape: [n, c, h, w] uint8 with one channel or three, kept.
+
+    Args:
+        name: one of `CORRUPTIONS`.
+        severity: 1 (weak) to 5.
+        generator: of all that is random; the deterministic corruptions leave it alone.
+        frost_photographs: [3, height, width] uint8 each, for frost only; see the top of this file.
+
+    >>> x = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)
+    >>> corrupt(x, "brightness", 5, torch.Generator())[0, 0, 0, 0].item()
+    176
+    """
+    if name not in _TABLE:
+        raise ConfigError(
+            f"a corruption is one of {len(CORRUPTIONS)}, however: {name!r}. " + did_you_mean(name, _TABLE)
+        )
+    if isinstance(severity, bool) or severity not in SEVERITIES:
+        raise ConfigError(f"a severity is a whole number from 1 to 5, however: {severity!r}")
+    _check_images(x)
+    function, constants = _TABLE[name]
+    options = {}
+    if name == "frost" and frost_photographs is not None:
+        _check_photographs(frost_photographs, x)
+        options = {"photographs": frost_photographs}
+    draws = Draws(generator, x.device)
+    out = torch.empty_like(x)
+    for start in range(0, len(x), _CHUNK):
+        part = x[start : start + _CHUNK]
+        out[start : start + _CHUNK] = function(part, draws, *constants[severity - 1], **options)
+    return out
+
+
+def _check_images(x: Tensor) -> None:
+    if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 8:
+        raise DataError(
+            "images to corrupt are uint8 [n, channels, height, width] with 1 or 3 channels and sides of at least 8, "
+            f"however: {x.dtype} of shape {tuple(x.shape)}"
+        )
+
+
+def _check_photographs(photographs: Sequence[Tensor], x: Tensor) -> None:
+    needed = [5 * size for size in x.shape[2:]]
+    for i, p in enumerate(photographs):
+        if p.dtype != torch.uint8 or p.ndim != 3 or len(p) != 3 or p.shape[1] < needed[0] or p.shape[2] < needed[1]:
+            raise DataError(
+                f"a photograph of frost is uint8 [3, height, width], at least {needed[0]} x {needed[1]} (it is scaled "
+                f"by 1/5), however: photograph {i} is {p.dtype} of shape {tuple(p.shape)}"
+            )
+    if len(photographs) == 0:
+        raise DataError("frost_photographs has at least one photograph, however: it is empty")

@@ -1,0 +1,56 @@
+"""Processes, devices and precision: Lightning Fabric's work, opened here."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ..errors import TrainingError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
+__all__ = ["Place", "agree", "is_first", "open_fabric"]
+
+
+class Place(NamedTuple):
+    """Where to train."""
+
+    accelerator: str = "auto"
+    devices: int | str = 1  # processes on each machine
+    nodes: int = 1
+
+
+def open_fabric(place: Place, precision: str) -> Fabric:
+    """Fabric, launched. Under torchrun the processes are there already, and their number is torchrun's."""
+    from lightning_fabric import Fabric  # seconds to import, and only training needs it
+
+    accelerator, devices, nodes = place
+    if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
+        here, everywhere = int(os.environ["LOCAL_WORLD_SIZE"]), int(os.environ["WORLD_SIZE"])
+        devices, nodes = here, everywhere // here
+    try:
+        fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision)  # type: ignore[arg-type]
+    except Exception as error:  # Fabric names what it was given and what it knows, under many types
+        raise TrainingError(
+            f"the machine has what was asked for, however: accelerator={accelerator!r}, devices={devices!r}, "
+            f"nodes={nodes!r}, precision={precision!r}: {error}"
+        ) from error
+    fabric.launch()
+    return fabric
+
+
+def agree(fabric: Any, *values: float) -> list[float]:
+    """The largest value over all processes, of each: what one of them has met, all of them know."""
+    if fabric.world_size == 1:
+        return list(values)
+    return fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op="max").tolist()
+
+
+def is_first() -> bool:
+    """Whether this process is the one that prints, before and after processes are connected."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() == 0
+    return not any(int(os.environ.get(name, "0")) for name in ("RANK", "LOCAL_RANK", "NODE_RANK"))

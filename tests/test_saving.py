@@ -1,0 +1,356 @@
+"""Files: bit for bit back, whole or not at all, never code, and clear errors for what cannot be read."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+import multum
+import networks
+from multum import Deep, Packed, Single, saving
+from multum.errors import FileError, NetworkError
+from multum.models import build
+
+X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
+
+
+def mlp(**keywords) -> nn.Module:
+    return build("mlp", in_features=6, classes=3, hidden=8, **keywords)
+
+
+@pytest.fixture
+def path(tmp_path) -> Path:
+    return tmp_path / "model.safetensors"
+
+
+@pytest.fixture
+def saved(path) -> Path:
+    multum.save(multum.ensemble(mlp(), Packed(members=2), example=X, seed=0), path)
+    return path
+
+
+def header_of(path: Path) -> dict:
+    with safe_open(path, "pt") as file:
+        return json.loads(file.metadata()["multum"])
+
+
+def rewrite(path: Path, header=None, tensors=None, **changes) -> None:
+    """Write the file again with parts of it changed."""
+    with safe_open(path, "pt") as file:
+        old = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    header = {**header_of(path), **changes} if header is None else header
+    save_file(old if tensors is None else tensors(old), path, metadata={"multum": json.dumps(header)})
+
+
+# -- round trips -------------------------------------------------------------------------------------------------------
+
+
+def test_training_goes_on_where_it_stopped(path):
+    ens = multum.ensemble(mlp(dropout=0.5), Deep(members=3), example=X).train()
+    for _ in range(3):
+        ens(X)
+    multum.save(ens, path)
+    again = multum.load(path)
+    for _ in range(3):
+        assert torch.equal(again(X), ens(X))
+    for executor in ("loop", "vmap"):
+        again.executor = ens.executor = executor
+        assert torch.equal(again(X), ens(X))
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_flags_come_back(path, training):
+    network = build("wrn-10-1")
+    network.layer1.requires_grad_(False)
+    x = torch.randn(2, 3, 8, 8)
+    ens = multum.ensemble(network, Deep(members=2, init="pretrained"), example=x, task="classification").train(training)
+    ens.bn.train(not training)
+    multum.save(ens, path)
+    again = multum.load(path)
+    assert {n: p.requires_grad for n, p in again.named_parameters()} == {
+        n: p.requires_grad for n, p in ens.named_parameters()
+    }
+    assert not all(p.requires_grad for p in again.parameters())
+    assert {n: m.training for n, m in again.named_modules()} == {n: m.training for n, m in ens.named_modules()}
+    assert again.network.training is training
+
+
+@pytest.mark.parametrize("method", [Single(), Deep(members=2)])
+def test_tied_weights_stay_tied(path, method):
+    ens = multum.ensemble(networks.TiedNet(), method, example=X)
+    multum.save(ens, path)
+    again = multum.load(path, network=networks.TiedNet)
+    assert again.first.weight is again.second.weight
+    assert torch.equal(again(X), ens(X))
+    one = again.member(0)
+    assert one.first.weight is one.second.weight
+
+
+def test_any_example_comes_back(path):
+    numbers, categories = networks.ZOO["two-input"][1]()
+    for example in ((numbers, categories), {"x_num": numbers, "x_cat": categories}):
+        ens = multum.ensemble(networks.TwoInputNet(), Deep(members=2), example=example)
+        multum.save(ens, path)
+        again = multum.load(path, network=networks.TwoInputNet)
+        assert torch.equal(again(example), ens(example))
+        assert type(again.example) is type(example)
+
+
+def test_a_saved_ensemble_can_be_saved_again(saved, tmp_path):
+    multum.save(multum.load(saved), tmp_path / "second")
+    multum.save(multum.load(tmp_path / "second"), tmp_path / "third")
+    assert (tmp_path / "second").read_bytes() == (tmp_path / "third").read_bytes()
+
+
+def test_double_precision_and_channels_last(path):
+    ens = multum.ensemble(build("small-cnn"), Deep(members=2), example=torch.randn(2, 3, 8, 8)).double()
+    for p in ens.parameters():
+        p.data = p.data.transpose(0, -1).contiguous().transpose(0, -1)  # not contiguous
+    multum.save(ens, path)
+    again = multum.load(path)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), ens.parameters(), strict=True))
+    x = torch.randn(2, 3, 8, 8, dtype=torch.float64)
+    torch.testing.assert_close(again.eval()(x), ens.eval()(x))
+    assert again(x).dtype == torch.float64
+
+
+def test_neither_save_nor_load_touches_the_generator(path):
+    ens = multum.ensemble(mlp(dropout=0.5), Packed(members=2), example=X)
+    state = torch.get_rng_state()
+    multum.save(ens, path)
+    multum.load(path)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_the_network_given_to_load_is_left_alone(path):
+    multum.save(multum.ensemble(networks.TiedNet(), Deep(members=2), example=X), path)
+    network = networks.TiedNet(seed=1)
+    before = {n: t.clone() for n, t in network.state_dict().items()}
+    multum.load(path, network=network)
+    assert all(torch.equal(t, before[n]) for n, t in network.state_dict().items())
+    assert network.state_dict().keys() == before.keys()
+
+
+# -- whole or not at all -----------------------------------------------------------------------------------------------
+
+
+def test_an_interrupted_save_leaves_the_old_file_whole(saved, monkeypatch):
+    before = saved.read_bytes()
+
+    def interrupted(tensors, filename, metadata):
+        Path(filename).write_bytes(b"half of")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(saving, "save_file", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        multum.save(multum.ensemble(mlp(), Deep(members=2), example=X), saved)
+    assert saved.read_bytes() == before
+    assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_a_save_leaves_one_file_that_others_may_read(saved):
+    assert os.listdir(saved.parent) == [saved.name]
+    (saved.parent / "plain").touch()
+    assert stat.S_IMODE(saved.stat().st_mode) == stat.S_IMODE((saved.parent / "plain").stat().st_mode)
+
+
+def test_a_file_holds_no_code(saved):
+    """Safetensors: eight bytes of length, a JSON header, raw numbers up to the end."""
+    content = saved.read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    header = json.loads(content[8 : 8 + length])
+    ends = [entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"]
+    assert 8 + length + max(ends) == len(content)
+    assert not content.startswith((b"PK", b"\x80"))
+    assert "torch" not in json.loads(header["__metadata__"]["multum"])["network"]["class"]
+
+
+@pytest.mark.parametrize("where", ["missing/model", "."])
+def test_a_place_that_cannot_be_written(tmp_path, where):
+    with pytest.raises(FileError, match=r"is a folder|does not exist; make it first"):
+        multum.save(multum.ensemble(mlp(), Single(), example=X), tmp_path / where)
+
+
+# -- what cannot be read -----------------------------------------------------------------------------------------------
+
+
+def test_no_file(tmp_path):
+    with pytest.raises(FileError, match="there is none at"):
+        multum.load(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize("keep", [0, 4, 100, -10])
+def test_a_truncated_file(saved, keep):
+    saved.write_bytes(saved.read_bytes()[:keep])
+    with pytest.raises(FileError, match="truncated or of another kind: copy or save it again"):
+        multum.load(saved)
+
+
+def test_a_file_of_another_kind(path):
+    torch.save(mlp().state_dict(), path)
+    with pytest.raises(FileError, match="of another kind"):
+        multum.load(path)
+
+
+def test_a_file_without_multums_header(path):
+    save_file({"a": torch.zeros(2)}, path)
+    with pytest.raises(
+        FileError, match=r"without multum's header; bare weights go into a network with its load_state_"
+    ):
+        multum.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": "one"}', '{"format": null}'])
+def test_a_header_that_is_not_ours(path, text):
+    save_file({"a": torch.zeros(2)}, path, metadata={"multum": text})
+    with pytest.raises(FileError, match=r"it cannot be read .*save it again"):
+        multum.load(path)
+
+
+def test_a_newer_format(saved):
+    rewrite(saved, format=99, versions={"multum": "7.0"})
+    with pytest.raises(FileError, match=r"however: format 99, written by multum 7\.0; upgrade multum"):
+        multum.load(saved)
+
+
+def test_an_incomplete_header(saved):
+    header = header_of(saved)
+    del header["own"], header["seeds"]
+    rewrite(saved, header=header)
+    with pytest.raises(FileError, match="it lacks own, seeds; save it again"):
+        multum.load(saved)
+
+
+def test_foreign_and_missing_tensors(saved):
+    def swap(tensors):
+        del tensors["fc.weight"]
+        return {**tensors, "fc.strange": torch.zeros(2)}
+
+    rewrite(saved, tensors=swap)
+    with pytest.raises(FileError, match=r"foreign fc.strange .*; missing fc.weight .*; give the network"):
+        multum.load(saved)
+
+
+def test_a_tensor_without_its_member_axis(saved):
+    rewrite(saved, tensors=lambda tensors: {**tensors, "fc.weight": tensors["fc.weight"][:1].clone()})
+    with pytest.raises(FileError, match=r"member axis of 2, however: fc.weight is \(1, 3, 8\); save it again"):
+        multum.load(saved)
+
+
+def test_a_tensor_of_another_width(saved):
+    rewrite(saved, tensors=lambda tensors: {**tensors, "fc.weight": torch.zeros(2, 3, 5)})
+    with pytest.raises(FileError, match=r"fit its network, however: .*; give the network that was saved"):
+        multum.load(saved)
+
+
+def test_an_unknown_method(saved):
+    rewrite(saved, method={"name": "pakced", "members": 2})
+    with pytest.raises(FileError, match=r"'pakced'\. Did you mean packed\? .*upgrade multum"):
+        multum.load(saved)
+
+
+def test_a_method_with_unknown_or_wrong_fields(saved):
+    rewrite(saved, method={"name": "packed", "members": 2, "beta": 3})
+    with pytest.raises(FileError, match="beta are unknown here; upgrade multum"):
+        multum.load(saved)
+    rewrite(saved, method={"name": "packed", "members": 2, "alpha": -1})
+    with pytest.raises(FileError, match="alpha=-1"):
+        multum.load(saved)
+
+
+def test_an_unknown_recipe(saved):
+    rewrite(saved, network={"class": "X", "recipe": {"name": "mpl", "keywords": {}}})
+    with pytest.raises(FileError, match=r"Did you mean mlp\? Otherwise give it, as in multum.load\(path, network="):
+        multum.load(saved)
+
+
+def test_an_edit_of_a_module_that_is_not_there(saved):
+    rewrite(saved, edits=[{"path": "nowhere", "attributes": {}, "layer": None}])
+    with pytest.raises(FileError, match="'nowhere'"):
+        multum.load(saved)
+
+
+@pytest.mark.parametrize("key", ["edits", "example", "frozen", "method", "network", "own", "seeds"])
+def test_a_header_with_nonsense_in_it(saved, key):
+    rewrite(saved, **{key: 5})
+    with pytest.raises(FileError):
+        multum.load(saved)
+
+
+# -- networks of the user ----------------------------------------------------------------------------------------------
+
+
+def test_a_users_class_comes_from_the_user(path):
+    ens = multum.ensemble(networks.TiedNet(), Packed(members=2), example=X)
+    multum.save(ens, path)
+    with pytest.raises(FileError, match=r"its class is TiedNet; give it, as in multum.load\(path, network=builder\)"):
+        multum.load(path)
+    for network in (networks.TiedNet, networks.TiedNet()):
+        assert torch.equal(multum.load(path, network=network)(X), ens(X))
+    with pytest.raises(NetworkError, match="it returned int"):
+        multum.load(path, network=lambda: 3)
+    with pytest.raises(FileError, match="give the network that was saved"):
+        multum.load(path, network=mlp)
+
+
+@pytest.mark.parametrize("change", ["layer", "attribute"])
+def test_a_known_network_that_was_changed_is_a_users_class(path, change):
+    """Its recipe would build something else, of the same names and shapes."""
+    network = build("small-cnn")
+    if change == "layer":
+        network.maxpool = nn.AvgPool2d(2)
+    else:
+        network.conv2.stride = (2, 2)
+    x = torch.randn(2, 3, 16, 16)
+    ens = multum.ensemble(network, Packed(members=2), example=x).eval()
+    multum.save(ens, path)
+    with pytest.raises(FileError, match="its class is SmallCNN; give it"):
+        multum.load(path)
+    assert torch.equal(multum.load(path, network=network).eval()(x), ens(x))
+
+
+# -- without multum ----------------------------------------------------------------------------------------------------
+
+PROGRAM = """
+import sys
+sys.modules["multum"] = None  # importing it is impossible
+import torch
+program, rows, result = sys.argv[1:]
+torch.save(torch.export.load(program).module()(torch.load(rows)), result)
+try:
+    import multum
+except ImportError:
+    sys.exit(0)
+sys.exit(1)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_an_exported_member_runs_where_multum_is_not_installed(tmp_path):
+    x = torch.randn(2, 3, 8, 8)
+    ens = multum.ensemble(build("wrn-10-1", variant="meliketoy"), Packed(members=2), example=x).eval()
+    with torch.no_grad():
+        torch.export.save(torch.export.export(ens.member(1), (x,)), tmp_path / "member.pt2")
+    torch.save(x, tmp_path / "rows.pt")
+    files = [str(tmp_path / name) for name in ("member.pt2", "rows.pt", "result.pt")]
+    done = subprocess.run([sys.executable, "-c", PROGRAM, *files], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    torch.testing.assert_close(torch.load(files[2]), ens(x)[1], rtol=1e-5, atol=1e-6)
+
+
+def test_a_members_weights_go_into_the_thin_network_without_multum():
+    ens = multum.ensemble(mlp(), Packed(members=2), example=X).eval()
+    plain = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    weights: list[Tensor] = list(ens.member(0).state_dict().values())
+    plain.load_state_dict(dict(zip(plain.state_dict(), weights, strict=True)))
+    torch.testing.assert_close(plain(X), ens(X)[0])
