@@ -17,6 +17,7 @@ from multum import Deep, Ensemble, Packed
 from multum.errors import CheckError
 from multum.executors import EXECUTORS
 from multum.models import build
+from multum.models.resnet import Bottleneck, ResNet
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 IMAGES = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -129,7 +130,7 @@ def test_an_own_tensor_that_is_shared_by_a_hack(ens, monkeypatch):
     for name, run in list(EXECUTORS.items()):
 
         def hacked(network, stacked, *rest, run=run):
-            return run(network, {n: t[:1].expand_as(t) for n, t in stacked.items()}, *rest)
+            return run(network, {n: t[:1].expand_as(t).clone() for n, t in stacked.items()}, *rest)
 
         monkeypatch.setitem(EXECUTORS, name, hacked)
     found = broken(ens.eval())
@@ -206,10 +207,16 @@ def test_one_row_and_half_a_network():
 
 # -- the networks of the brief -----------------------------------------------------------------------------------------
 
+
+def small_resnext() -> nn.Module:
+    keywords = {"classes": 10, "in_channels": 3, "stem": "cifar", "width": 0.25, "inner": 2, "groups": 8}
+    return ResNet(Bottleneck, (1, 1, 1, 1), **keywords)
+
+
 METHODS = {"deep": Deep(members=2), "packed": Packed(members=2, alpha=1), "grouped": Packed(alpha=2, gamma=2)}
 NETWORKS = {
-    "resnet18": (lambda: build("resnet18", width=0.25), IMAGES),
-    "resnet50": (lambda: build("resnet50", width=0.125), IMAGES),
+    "resnet18": (lambda: build("resnet18", width=0.125), IMAGES),
+    "small-resnext": (small_resnext, IMAGES),
     "lenet": (lambda: build("lenet"), torch.randn(2, 3, 32, 32)),
     **{name: (builder, example()) for name, (builder, example) in networks.ZOO.items()},
 }
@@ -224,8 +231,15 @@ def test_sound_on(name, method, caplog):
     assert len([r for r in caplog.records if r.name == "multum" and r.levelname == "WARNING"]) == (name == "lstm")
 
 
-@pytest.mark.parametrize("method", ["deep", "packed"])
-@pytest.mark.parametrize("name", ["resnet18", "resnext50"])
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("resnet18", "packed"),
+        pytest.param("resnet18", "deep", marks=pytest.mark.slow),
+        pytest.param("resnext50", "packed", marks=pytest.mark.slow),
+        pytest.param("resnext50", "deep", marks=pytest.mark.slow),
+    ],
+)
 def test_sound_on_full_networks(name, method):
     ens = multum.ensemble(build(name), METHODS[method], example=IMAGES)
     multum.check(ens, IMAGES, verbose=False)

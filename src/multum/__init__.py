@@ -7,6 +7,7 @@ from .ensemble import Ensemble  # before `ensemble`, the function, takes the mod
 from .building import ensemble  # isort: skip
 from .data import Data, load_data
 from .evaluation.cost import Cost, cost
+from .evaluation.evaluate import evaluate
 from .evaluation.loss import loss
 from .evaluation.predict import Prediction, RegressionPrediction, predict
 from .methods import (
@@ -57,6 +58,7 @@ __all__ = [
     "cost",
     "ensemble",
     "errors",
+    "evaluate",
     "fit",
     "load",
     "load_data",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -17,6 +18,8 @@ from .rewrite.trace import tensors_of
 from .rewrite.walker import Edit, install, seeded
 
 __all__ = ["Birth", "assemble", "built_by", "ensemble", "member_seeds"]
+
+log = logging.getLogger("multum")
 
 TASKS = ("classification", "regression")
 
@@ -68,8 +71,9 @@ def ensemble(
         raise ConfigError(
             f"task is one of {', '.join(map(repr, TASKS))}, however: {task!r}. {did_you_mean(task, TASKS)}"
         )
-    if not callable(getattr(method, "birth", None)):
-        raise ConfigError(f"method is a method's config such as multum.Deep(members=4), however: {method!r}")
+    if isinstance(method, type) or not callable(getattr(method, "birth", None)):
+        given = f"the class {method.__name__}; call it" if isinstance(method, type) else repr(method)
+        raise ConfigError(f"method is a method's config such as multum.Deep(members=4), however: {given}")
     seeds = member_seeds(seed, method.members)
     builder = None if isinstance(network, nn.Module) else network
     with seeded(seeds[-1]):
@@ -102,6 +106,8 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
             stacked[name][i].copy_(born[name].detach())
             if i and name in constant and not _on_meta(first) and not torch.equal(born[name], first[name]):
                 constant.discard(name)
+    if members > 1 and getattr(method, "init", None) == "fresh" and not _on_meta(first):
+        _warn_of_twins(first, stacked)
     # A buffer that training never moves and that is the same in all members (a table of positions) needs no axis.
     own = [name for name in own if name not in constant]
     install(network, {name: stacked[name] for name in own})
@@ -124,6 +130,15 @@ def member_seeds(seed: int | None, members: int) -> list[int]:
         seed = int(torch.randint(2**62, ()).item())
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(2**62, (members + 1,), generator=generator).tolist()
+
+
+def _warn_of_twins(first: dict[str, Tensor], stacked: dict[str, Tensor]) -> None:
+    trainable = [name for name in stacked if first[name].requires_grad]
+    if trainable and all(torch.equal(stacked[name][0], stacked[name][1]) for name in trainable):
+        log.warning(
+            "all members start from the same weights, and will stay the same on the same data: the network's builder "
+            "or its reset_parameters sets a seed of its own, or draws nothing"
+        )
 
 
 def _on_meta(tensors: dict[str, Tensor]) -> bool:

@@ -15,7 +15,7 @@ from rich.table import Table
 from .errors import MultumError
 from .methods import catalogue
 from .parsing import assignments
-from .training import job
+from .training import evaluation, job
 from .training.devices import is_first
 from .training.interrupt import Stopped
 
@@ -100,6 +100,27 @@ def train(
         raise typer.Exit(128 + stop.number) from None
     if is_first():
         print(json.dumps(found, indent=2) if as_json else job.summary(found, out))
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder that `multum train` left")],
+    ood: Annotated[list[str] | None, typer.Option(help="A foreign data set; may be given more than once")] = None,
+    shift: Annotated[
+        bool, typer.Option("--shift", help="Also under the corruptions of CIFAR-C, 5 severities each")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Measure what a trained ensemble's uncertainty is worth.
+
+    Example: [bold]multum evaluate runs/deep --ood mnist --ood kmnist[/bold]
+    """
+    found = evaluation.evaluate_run(run, ood or [], shift=shift, progress=not as_json)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        for table in evaluation.tables(found):
+            Console().print(table)
 
 
 def main() -> None:

@@ -60,6 +60,7 @@ class Ensemble(nn.Module):
     _stacked: tuple[str, ...]
     _moving: tuple[str, ...]
     _shared_draws: bool  # whether some dropout has one mask for all members
+    _samples: tuple[str, ...]  # the dropout layers, where they alone tell the members apart
     _own_inputs_refused: bool  # whether vmap cannot run the shared trunk on inputs that differ between members
     _told: bool  # whether the user knows that `loop` cannot pool
 
@@ -106,15 +107,17 @@ class Ensemble(nn.Module):
         usage = _usage(one, own, fed if folded else tree_map_only(Tensor, lambda t: t[:1], example))
         _install_natives(network, self.randomness, members, usage)
         numbers = [n for n, b in network.named_buffers() if n.rpartition(".")[2] == "member" and n not in present]
+        drawing = {path: m for path, m in network.named_modules() if isinstance(m, Drawing)}
         self.__dict__.update(
             numbers=frozenset(numbers),
             _stacked=(*self.own, *numbers),
             _moving=tuple(n for n in moving_buffers(one, fed) if n not in set(own)),
             has_trunk=usage is not None and usage.has_trunk,
-            _shared_draws=any(isinstance(m, Drawing) and (m.always or m.member is None) for m in network.modules()),
+            _shared_draws=any(m.always or m.member is None for m in drawing.values()),
+            _samples=() if own or not all(m.always for m in drawing.values()) else tuple(drawing),
             pooled=_pooled_norms(network, set(own), usage),
         )
-        if any(getattr(m, "always", False) for m in network.modules()):
+        if any(m.always for m in drawing.values()):
             self.__dict__["has_trunk"] = True
         self.__dict__["vmap_refused"] = refused = self._probe(example)
         # A trunk that all members share runs outside of vmap, until each of them brings an input of its own.
@@ -135,7 +138,7 @@ class Ensemble(nn.Module):
         if member is not None:
             i = self._index(member)
             return call(self.network, {name: t[i] for name, t in stacked.items()}, x)
-        if not stacked and not per_member:
+        if not per_member and (not stacked or self._is_one_network()):
             out = call(self.network, {}, x)
             return out.unsqueeze(0).expand(self.members, *out.shape)
         moving = self.tensors(self._moving)
@@ -145,6 +148,10 @@ class Ensemble(nn.Module):
         run = EXECUTORS[executor]
         randomness = self.randomness if self._shared_draws else None
         return run(self.network, stacked, moving, x, self.members, per_member, randomness)
+
+    def _is_one_network(self) -> bool:
+        """Whether the members are samples of one network, and it is being trained: one sample then stands for all."""
+        return bool(self._samples) and all(self.network.get_submodule(path).training for path in self._samples)
 
     def _folded(self, x: Any, per_member: bool, member: int | None) -> Tensor:
         """One pass for all members. Shape: rows are member-major, [members * batch, ...]."""
@@ -289,7 +296,7 @@ class Ensemble(nn.Module):
         tensors = tensors_of(trial)
         stacked = {name: tensors[name] for name in self._stacked}
         moving = {name: tensors[name] for name in self._moving}
-        for training in (True, False):
+        for training in (False,) if self._samples and not per_member else (True, False):
             trial.train(training)
             try:
                 with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():

@@ -36,6 +36,7 @@ class Row:
 
 GENERATED = ("weight", "in_proj_weight")
 MIXED = ("templates", "weight_coefficients", "weight_templates")
+NARROW = ("stem*", "stage1*", "down*", "block[12].?.conv")  # fewer than ten channels: too few for a mask
 METHODS = {
     "single": Row(Single()),
     "single-fresh": Row(Single(init="fresh")),
@@ -44,6 +45,12 @@ METHODS = {
     "packed": Row(Packed(members=3, alpha=2)),
     "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1)),
     "packed-pretrained": Row(Packed(members=2, alpha=1, init="pretrained")),
+    "batch-ensemble": Row(multum.BatchEnsemble(members=3), adds=("r", "s"), refuses=("lstm",)),
+    "batch-ensemble-own": Row(
+        multum.BatchEnsemble(members=2, init="normal", norm="own", plain=("lstm*",)), adds=("r", "s")
+    ),
+    "masksembles": Row(multum.Masksembles(members=3, plain=NARROW), adds=("mask",), refuses=("lstm",)),
+    "masksembles-inputs": Row(multum.Masksembles(members=2, where="inputs", plain=("lstm*", *NARROW)), adds=("mask",)),
     "mimo": Row(multum.Mimo(members=3), refuses=("lstm",)),
     "multihead": Row(multum.Multihead(members=3)),
     "tree-net": Row(multum.TreeNet(members=3)),
@@ -166,7 +173,7 @@ def test_outputs_are_members_batch_outputs(ens, x, network):
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_executors_agree(ens, x, row, network, training):
     assert bool(ens.vmap_refused) == (NETWORKS[network].loop_only and any(n.startswith("lstm.") for n in ens.own))
-    if ens.vmap_refused or row.random:
+    if ens.vmap_refused or row.random or (training and ens.pooled):  # loop cannot pool statistics, and says so
         return
     found = []
     for executor in ("loop", "vmap"):
@@ -342,7 +349,8 @@ def test_a_deep_copy_is_another_ensemble_of_the_same_values(ens, x, row):
     if not row.random:
         assert torch.equal(ens(x), before)
         one, last = run(other.eval().member(-1), x), other(x, member=-1)
-        assert torch.allclose(one, last, rtol=1e-4) if ens.folded else torch.equal(one, last)
+        rewritten = ens.folded or {"r", "mask"} & set(row.adds)  # the plain layer rounds otherwise
+        assert torch.allclose(one, last, rtol=1e-3, atol=1e-3) if rewritten else torch.equal(one, last)
     assert (other.members, other.method, other.own, other.task) == (ens.members, ens.method, ens.own, ens.task)
 
 

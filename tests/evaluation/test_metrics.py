@@ -154,15 +154,15 @@ def test_a_label_of_probability_zero_costs_everything():
 
 def test_the_nll_does_not_underflow():
     logits = torch.tensor([[[1e4, -1e4]], [[2e4, 0.0]]])
-    assert nll(Prediction.from_logits(logits).log_probs, torch.tensor([1])) == pytest.approx(2e4 + math.log(1), rel=1e-6)
+    assert nll(Prediction.from_logits(logits).log_probs, torch.tensor([1])) == pytest.approx(
+        2e4 + math.log(1), rel=1e-6
+    )
 
 
 def test_sums_are_in_float64():
-    # In float32 the mean of 2^24 + 2 values of 1 and one of 1e-9 loses the last ones.
-    confident = torch.tensor([[1.0, 0.0]]).expand(100_000, 2)
-    uncertain = torch.tensor([[0.9999, 0.0001]])
-    found = brier(torch.cat([confident, uncertain]), torch.zeros(100_001, dtype=torch.long))
-    assert found == pytest.approx(2e-8 / 100_001, rel=1e-3)
+    # Next to one loss of 1e8 float32 would forget three of .6931.
+    log_probs = torch.tensor([[-1e8, 0.0]] + [[math.log(0.5), math.log(0.5)]] * 3)
+    assert nll(log_probs, torch.zeros(4, dtype=torch.long)) == pytest.approx((1e8 + 3 * math.log(2)) / 4, abs=1e-6)
 
 
 def test_a_segmentation_counts_every_pixel():

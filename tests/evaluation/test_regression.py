@@ -110,7 +110,9 @@ def test_well_specified_predictions_are_calibrated():
     prediction, targets = well_specified(20_000)
     found = regression(prediction, targets, levels=(0.5, 0.9, 0.99))
     for level in (0.5, 0.9, 0.99):
-        assert found[f"coverage_{100 * level:g}"] == pytest.approx(level, abs=4 * math.sqrt(level * (1 - level) / 20_000))
+        assert found[f"coverage_{100 * level:g}"] == pytest.approx(
+            level, abs=4 * math.sqrt(level * (1 - level) / 20_000)
+        )
     assert found["quantile_error"] < 0.01
     assert found["width_50"] < found["width_90"] < found["width_99"]
 

@@ -37,9 +37,7 @@ def simulate(items: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 @given(items)
 def test_ties_count_as_the_mean_over_their_orders(pairs: list[tuple[float, bool]]):
     orders = [
-        order
-        for order in itertools.permutations(pairs)
-        if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
+        order for order in itertools.permutations(pairs) if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
     ]
     expected = sum(aurc_of_order([right for _, right in order]) for order in orders) / len(orders)
     assert aurc(*split(pairs)) == pytest.approx(expected, abs=1e-12)

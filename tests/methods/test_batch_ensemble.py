@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from networks import ZOO, AttentionNet, SmallViT, TiedNet, TransformerNet
 from torch import Tensor, nn
 
 import multum
 from multum import BatchEnsemble
 from multum.errors import ConfigError, RewriteError
 from multum.methods.batch_ensemble import SHORTCUTS
+from networks import ZOO, AttentionNet, SmallViT, TiedNet, TransformerNet
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())
 

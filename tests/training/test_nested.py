@@ -205,14 +205,13 @@ def test_one_specialist_steps_at_a_time(accumulate: int, monkeypatch: pytest.Mon
     per_epoch = 5 if accumulate == 1 else 3
     assert len(moved) == 4 * per_epoch and len(seen) == 20
     assert moved[: 2 * per_epoch] == [None] * (2 * per_epoch)
-    assert set(moved[2 * per_epoch :]) == {0, 1, 2}
+    assert {0, 1, 2} >= set(moved[2 * per_epoch :]) and len(set(moved[2 * per_epoch :])) > 1
     if accumulate == 2:
         assert seen[10::5] == seen[11::5] and seen[12::5] == seen[13::5]
-    again = hyper(members=3, birth_epoch=2, nested=False)
-    moved.clear()
-    ens = again
-    multum.fit(again, data(), recipe)
-    assert set(moved[2 * per_epoch :]) == {0, 1, 2}
+    first, moved[:] = list(moved), []
+    ens = hyper(members=3, birth_epoch=2, nested=False)
+    multum.fit(ens, data(), recipe)
+    assert moved == first
 
 
 def test_birth_starts_own_optimizers_empty_and_keeps_the_shared_one(monkeypatch: pytest.MonkeyPatch) -> None:

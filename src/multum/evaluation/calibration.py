@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from scipy import optimize
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_labels
-from multum.evaluation.metrics import check_prediction
-from multum.evaluation.predict import Prediction
+from ..errors import MetricError
+from .inputs import check_labels
+from .metrics import check_prediction
+from .predict import Prediction
 
 __all__ = ["BOUNDS", "Temperature", "fit_temperature"]
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError, did_you_mean
-from multum.evaluation.inputs import check_labels, check_probs, check_scores, check_share
+from ..errors import MetricError, did_you_mean
+from .inputs import check_labels, check_probs, check_scores, check_share
 
 __all__ = ["METHODS", "ConformalSets", "conformal_quantile", "fit_sets"]
 

@@ -117,8 +117,8 @@ def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:
     first_names = dict(one.named_parameters())
     for path, module in one.named_modules():
         mine = {f"{path}.{n}" if path else n: p for n, p in module.named_parameters(recurse=False)}
-        owned = own.intersection(mine)
-        times = members if owned or path in usage.inputs else 1
+        buffers = {f"{path}.{n}" if path else n for n, _ in module.named_buffers(recurse=False)}
+        times = members if own & {*mine, *buffers} or path in usage.inputs else 1
         params = sum(p.numel() * (members if n in own else 1) for n, p in mine.items() if n in first_names)
         size = sum(p.numel() for p in mine.values())
         if isinstance(module, nn.modules.conv._ConvNd):

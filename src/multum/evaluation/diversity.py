@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_labels
-from multum.evaluation.metrics import check_prediction
-from multum.evaluation.predict import Prediction
+from ..errors import MetricError
+from .inputs import check_labels
+from .metrics import check_prediction
+from .predict import Prediction
 
 __all__ = [
     "PairSums",

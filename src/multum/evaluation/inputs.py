@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.predict import at_least_float32
+from ..errors import MetricError
+from .predict import at_least_float32
 
 __all__ = [
     "check_confidence",

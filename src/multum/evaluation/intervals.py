@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError, did_you_mean
-from multum.evaluation import regression
-from multum.evaluation.conformal import conformal_quantile
-from multum.evaluation.inputs import check_share, check_targets
-from multum.evaluation.predict import RegressionPrediction
+from ..errors import MetricError, did_you_mean
+from . import regression
+from .conformal import conformal_quantile
+from .inputs import check_share, check_targets
+from .predict import RegressionPrediction
 
 __all__ = ["METHODS", "ConformalIntervals", "fit_intervals"]
 

@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from multum.errors import ConfigError, did_you_mean
-from multum.evaluation.predict import at_least_float32, mean_and_variance
+from ..errors import ConfigError, did_you_mean
+from .predict import at_least_float32, mean_and_variance
 
 __all__ = ["Criterion", "loss"]
 

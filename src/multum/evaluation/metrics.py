@@ -13,11 +13,11 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_labels, check_log_probs, check_probs, check_scores
-from multum.evaluation.predict import Prediction
-from multum.evaluation.reliability import adaptive_ece, ece
-from multum.evaluation.selective import aurc
+from ..errors import MetricError
+from .inputs import check_labels, check_log_probs, check_probs, check_scores
+from .predict import Prediction
+from .reliability import adaptive_ece, ece
+from .selective import aurc
 
 __all__ = [
     "METRICS",

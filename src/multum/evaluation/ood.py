@@ -19,10 +19,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError, did_you_mean
-from multum.evaluation.inputs import check_scores, check_share
-from multum.evaluation.metrics import check_prediction
-from multum.evaluation.predict import Prediction
+from ..errors import MetricError, did_you_mean
+from .inputs import check_scores, check_share
+from .metrics import check_prediction
+from .predict import Prediction
 
 __all__ = [
     "SCORES",

@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from multum.errors import ConfigError, did_you_mean
+from ..errors import ConfigError, did_you_mean
 
 __all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "mean_and_variance", "predict"]
 

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_same_shape, check_scores, check_share, check_targets
-from multum.evaluation.predict import RegressionPrediction
+from ..errors import MetricError
+from .inputs import check_same_shape, check_scores, check_share, check_targets
+from .predict import RegressionPrediction
 
 __all__ = [
     "LEVELS",

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_confidence, check_correct
+from ..errors import MetricError
+from .inputs import check_confidence, check_correct
 
 __all__ = ["ReliabilityCurve", "adaptive_ece", "bin_sums", "ece", "ece_of_sums", "reliability_curve", "share_ties"]
 

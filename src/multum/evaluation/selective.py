@@ -16,9 +16,9 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_correct, check_scores, check_share
-from multum.evaluation.reliability import share_ties
+from ..errors import MetricError
+from .inputs import check_correct, check_scores, check_share
+from .reliability import share_ties
 
 __all__ = ["Abstention", "RiskCoverage", "aurc", "fit_abstention", "risk_coverage"]
 

@@ -18,8 +18,8 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_same_shape, check_scores, check_share
+from ..errors import MetricError
+from .inputs import check_same_shape, check_scores, check_share
 
 __all__ = [
     "Comparison",

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation import ood
-from multum.evaluation.diversity import PairSums, diversity_of_sums, pair_sums
-from multum.evaluation.inputs import check_labels
-from multum.evaluation.metrics import METRICS, check_prediction, item_brier, item_correct, item_nll, with_gains
-from multum.evaluation.predict import Prediction
-from multum.evaluation.reliability import adaptive_ece, bin_sums, ece_of_sums
-from multum.evaluation.selective import aurc
+from ..errors import MetricError
+from . import ood
+from .diversity import PairSums, diversity_of_sums, pair_sums
+from .inputs import check_labels
+from .metrics import METRICS, check_prediction, item_brier, item_correct, item_nll, with_gains
+from .predict import Prediction
+from .reliability import adaptive_ece, bin_sums, ece_of_sums
+from .selective import aurc
 
 __all__ = ["NEEDS_ALL_ITEMS", "Accumulator"]
 
@@ -103,7 +103,9 @@ class Accumulator:
         }
         if self.keep:
             rows = list(zip(self._all("confidence"), self._all("correct"), strict=True))
-            table["adaptive_ece"] = torch.tensor([adaptive_ece(*row, bins=self.bins) for row in rows], dtype=torch.float64)
+            table["adaptive_ece"] = torch.tensor(
+                [adaptive_ece(*row, bins=self.bins) for row in rows], dtype=torch.float64
+            )
             table["aurc"] = torch.tensor([aurc(*row) for row in rows], dtype=torch.float64)
         return {name: table[name] for name in METRICS if name in table}
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from multum.errors import MetricError
-from multum.evaluation.inputs import check_same_shape, check_scores
+from ..errors import MetricError
+from .inputs import check_same_shape, check_scores
 
 __all__ = ["BiasVariance", "bias_variance", "masking_kl", "masking_kl_bound"]
 

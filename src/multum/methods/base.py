@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -194,14 +193,27 @@ class Remake(Birth):
         one = skeleton(self.network, lambda t: t.detach().clone())
         if self.init == "pretrained" or any(t.is_meta for t in tensors_of(one).values()):
             return one
+        frozen = {name: t.detach().clone() for name, t in _frozen(one).items()}
         with seeded(seed):
             if self.builder is None:
                 reset(one)
-                return one
-            fresh = self.builder().train(one.training)
-        frozen = {n: p.detach() for n, p in one.named_parameters() if not p.requires_grad}
-        install(fresh, {n: copy.deepcopy(t) for n, t in frozen.items()})
-        return fresh
+            else:
+                one = self.builder().train(one.training)
+        install(one, frozen)
+        return one
+
+
+def _frozen(network: nn.Module) -> dict[str, Tensor]:
+    """What keeps its values: frozen parameters, and the statistics of layers whose parameters are all frozen."""
+    found: dict[str, Tensor] = {}
+    for path, module in network.named_modules():
+        parameters = dict(module.named_parameters(recurse=False))
+        kept: dict[str, Tensor] = {name: p for name, p in parameters.items() if not p.requires_grad}
+        if kept and len(kept) == len(parameters):
+            kept |= dict(module.named_buffers(recurse=False))
+        found |= {f"{path}.{name}" if path else name: t for name, t in kept.items()}
+    first = tensors_of(network)
+    return {name: t for name, t in found.items() if name in first}
 
 
 def whole(name: str, value: Any, least: int) -> None:

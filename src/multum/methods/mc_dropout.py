@@ -8,7 +8,8 @@ baseline of Havasi et al., Training independent subnetworks for robust predictio
 The network's dropout modules are used, at their own rates. Where it has none, dropout is put where Havasi et al. have
 it in a wide ResNet (after the first convolution of every block: the module named `dropout`), and elsewhere before every
 weighted layer but the first. Each member draws from its own generator, so that the ensemble's seed fixes the sequence
-of samples, and copies and saved files continue it.
+of samples, and copies and saved files continue it. What nn.MultiheadAttention drops of its attention weights is a
+number there, not a module: it stays off at prediction.
 
 In training there is one network and one sample: all rows of the output are that sample, computed once.
 

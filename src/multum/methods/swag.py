@@ -115,7 +115,8 @@ class Swag(Method):
         """One draw of all weights."""
         state = ensemble.state
         generator = torch.Generator().manual_seed(seed)
-        names = [name.removeprefix("swag.mean.") for name in state if name.startswith("swag.mean.")]
+        # Sorted: a state that was saved and read back may come in another order, and must give the same draws.
+        names = sorted(name.removeprefix("swag.mean.") for name in state if name.startswith("swag.mean."))
         columns = state[f"swag.columns.{names[0]}"].shape[0]
         z2 = torch.randn(columns, generator=generator, dtype=torch.float64)
         drawn = {}

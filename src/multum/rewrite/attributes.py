@@ -96,6 +96,11 @@ def width_attributes(module: nn.Module, widths: Mapping[int, set[int]]) -> dict[
         new = widths.get(value * heads if per_head else value, set())
         if len(new) == 1:
             found[name] = next(iter(new)) // (heads if per_head else 1)
+    shape = module.__dict__.get("shape")
+    if isinstance(shape, tuple) and all(isinstance(n, int) for n in shape):
+        sizes = [widths.get(n, set()) if n > 1 else {n} for n in shape]
+        if all(len(size) == 1 for size in sizes):
+            found["shape"] = tuple(next(iter(size)) for size in sizes)
     head = next((name for name in _HEAD_NAMES if name in found), None)
     scale = module.__dict__.get("scale")
     if head and isinstance(scale, float) and math.isclose(scale, module.__dict__[head] ** -0.5):

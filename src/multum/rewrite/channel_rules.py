@@ -96,6 +96,17 @@ def _same(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[An
     yield [slot.expand(outputs[0].shape) for slot in slots_of(args[0])]
 
 
+@rule("as_strided")
+def _as_strided(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[Any]:
+    """Pooling to one position says only where elements lie: sizes and strides stay wherever there is more than one."""
+    x, size, stride = args[:3]
+    moved = any(a != b for a, b, n in zip(stride, x.stride(), size, strict=True) if n > 1)
+    if moved or tuple(size) != tuple(x.shape):
+        tracer.refuse("the network lays out memory by hand", "use views and permutations")
+        tracer.freeze(x)
+    yield slots_of(x)
+
+
 # Operations that pick or reorder by position.
 _POSITIONS = {"slice", "split", "split_with_sizes", "flip", "roll", "index", "index_select", "chunk", "unsafe_split"}
 _POSITIONS |= {"unsafe_chunk", "narrow", "diagonal", "unfold", "unsafe_split_with_sizes"}

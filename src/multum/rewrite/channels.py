@@ -26,7 +26,7 @@ from ..errors import Refusal, RewriteError
 from . import layer_rules  # noqa: F401  (it registers its rules)
 from .attributes import norm_dims
 from .channel_rules import CONSTANTS, rule_for
-from .slots import FIXED, WILD, compact, is_wild, numbers_in, slots_of, vector
+from .slots import FIXED, WILD, compact, is_wild, numbers_in, slots_of, stored, vector
 from .trace import Traced, run_traced
 
 __all__ = ["ChannelTracer", "Channels", "Segment", "run_on_meta", "trace_channels"]
@@ -112,6 +112,7 @@ class ChannelTracer:
     norms: dict[str, list[Tensor]] = field(default_factory=dict)
     refusals: dict[tuple[str, str], Refusal] = field(default_factory=dict)
     untouched: dict[int, str] = field(default_factory=dict)
+    fixed: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.bool))
 
     # -- notes of what exists before the run -------------------------------------------------------------------------
 
@@ -127,6 +128,7 @@ class ChannelTracer:
                 slots.append(numbers.view([-1 if e == d else 1 for e in range(tensor.ndim)]).expand(tensor.shape))
                 self.count += size
         self.untouched[id(slots)] = name
+        self.fixed = torch.zeros(self.count, dtype=torch.bool)
         return slots
 
     def factory(self, func: Any, output: Tensor) -> Any:
@@ -159,8 +161,13 @@ class ChannelTracer:
             )
             self.freeze(inputs)
             return [None for _ in outputs]
-        notes = rule(self, args, kwargs, outputs)
-        return [compact(slots) if slots else None for slots in (list(notes) + [None] * len(outputs))[: len(outputs)]]
+        notes = [*rule(self, args, kwargs, outputs), *outputs][: len(outputs)]
+        return [compact(map(self.without_fixed, slots)) if isinstance(slots, list) else None for slots in notes]
+
+    def without_fixed(self, slot: Tensor) -> Tensor:
+        """Numbers that are known never to change say no more than 0 does: two slots may then be one."""
+        small = stored(slot)
+        return small.masked_fill(self.fixed[small], FIXED).expand(slot.shape) if bool(self.fixed[small].any()) else slot
 
     def write(self, target: Tensor, note: Any) -> None:
         """The rules have tied what was written to what was there; only a constant had nothing to tie it to."""
@@ -179,10 +186,11 @@ class ChannelTracer:
         for d in range(a.ndim):
             if a.stride(d) == 0 and b.stride(d) == 0 and a.shape[d] > 1:
                 a, b = a.narrow(d, 0, 1), b.narrow(d, 0, 1)
-        left, right = a.reshape(-1).numpy(), b.reshape(-1).numpy()
-        differ = left != right
-        if differ.any():
-            self.edges.append(np.stack([left[differ], right[differ]]))
+        pairs = torch.stack([a.reshape(-1), b.reshape(-1)])
+        pairs = pairs[:, pairs[0] != pairs[1]]
+        if pairs.shape[1]:
+            self.edges.append(pairs.numpy())
+            self.fixed[pairs[:, (pairs == FIXED).any(0)]] = True
 
     def freeze(self, tensors: Any) -> None:
         """The widths of these tensors never change."""

@@ -20,7 +20,9 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..errors import RewriteError
-from .channels import Channels, Segment, trace_channels
+from .channel_rules import argument
+from .channels import Channels, ChannelTracer, Segment, run_on_meta
+from .slots import slots_of, varies
 from .thin import drop_channels, output_of
 from .trace import skeleton, tensors_of
 
@@ -28,6 +30,7 @@ __all__ = ["without_masked"]
 
 log = logging.getLogger("multum")
 
+_EXTREMES = {"amax", "amin", "max", "min", "aminmax", "median", "nanmedian", "kthvalue", "mode", "any", "all"}
 TOLERANCE = 1e-12  # in float64, relative to the largest output
 
 
@@ -45,10 +48,11 @@ def without_masked(network: nn.Module, masks: Mapping[str, Tensor], side: str, e
         return network
     x = _drawn(example, next(t for t in given.values() if t.is_floating_point()))
     try:
-        channels = trace_channels(network, x)
+        tracer, out = run_on_meta(lambda: _Watching(network), network, x)
     except RewriteError as error:
         log.info("multum leaves masked channels in the member: %s", error)
         return network
+    channels: Channels = tracer.finish(out)
     if channels.refusals:
         return network
     dead = [classes for s in channels.segments if len(classes := _dead(network, channels, s, masks, side))]
@@ -56,6 +60,18 @@ def without_masked(network: nn.Module, masks: Mapping[str, Tensor], side: str, e
         return network
     gone = _proven(network, channels, dead, x)
     return drop_channels(network, channels, gone, x) if len(gone) else network
+
+
+class _Watching(ChannelTracer):
+    """Also keeps the channels whose largest is taken: for some inputs only, that is the 0 of a masked one."""
+
+    def result(self, func: Any, args: tuple, kwargs: dict, outputs: list[Tensor | None]) -> list[Any]:
+        if func.overloadpacket.__name__ in _EXTREMES and len([t for t in args if isinstance(t, Tensor)]) == 1:
+            dims = argument(func, args, kwargs, "dim")
+            dims = [dims] if isinstance(dims, int) else dims or range(args[0].ndim)
+            gone = {d % args[0].ndim for d in dims}
+            self.freeze_slots([slot for slot in slots_of(args[0]) if varies(slot) & gone])
+        return super().result(func, args, kwargs, outputs)
 
 
 def _dead(

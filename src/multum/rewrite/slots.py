@@ -25,6 +25,7 @@ __all__ = [
     "numbers_in",
     "slots_of",
     "spread",
+    "stored",
     "varies",
     "vector",
 ]

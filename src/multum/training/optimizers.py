@@ -41,10 +41,10 @@ class Optimizers:
         """Optimizers with empty state for the own tensors as they are now; the shared one keeps its state."""
         own = {n: p for n, p in _trainable(self.ensemble) if n in set(self.ensemble.own)}
         self.decaying: list[Tensor] = [p for n, p in _trainable(self.ensemble) if n not in self.undecayed]
+        self.gradients = [torch.zeros_like(p) for p in own.values()] if self.apart else []
         if not self.apart:
             found = [self._make(own)]
         else:
-            self.gradients = [torch.zeros_like(p) for p in own.values()]
             for p, gradient in zip(own.values(), self.gradients, strict=True):
                 p.grad = gradient
             found = [self._make({n: _slice(p, i) for n, p in own.items()}) for i in range(self.ensemble.members)]
@@ -69,11 +69,10 @@ class Optimizers:
                     self.ensemble, optimizer, max_norm=self.recipe.clip, error_if_nonfinite=False
                 )
             optimizer.step()
-        if self.apart:
+        if self.gradients:
             torch._foreach_zero_(self.gradients)
-        else:
-            for optimizer in self.own:
-                optimizer.zero_grad()
+        elif self.own:
+            self.own[0].zero_grad()
         if shared and self.shared is not None:
             self.shared.zero_grad()
 

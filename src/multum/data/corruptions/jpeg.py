@@ -44,7 +44,9 @@ def jpeg_compression(x: Tensor, draws: Draws, quality: int) -> Tensor:
         return _coded(pixels, LUMA, quality).to(torch.uint8)
     luma, blue, red = _to_ycc(pixels)
     luma = _coded(luma, LUMA, quality)
-    blue, red = (_upsampled(_coded(_halved(c), CHROMA, quality))[..., :height, :width] - 128 for c in (blue, red))
+    half = -(-width // 2)
+    blue, red = (_coded(_halved(c), CHROMA, quality)[..., :half] for c in (blue, red))
+    blue, red = (_upsampled(c)[..., :height, :width] - 128 for c in (blue, red))
     return torch.cat(_to_rgb(luma, blue, red), 1).clamp(0, 255).to(torch.uint8)
 
 
@@ -85,8 +87,11 @@ def _padded(x: Tensor, height: int, width: int) -> Tensor:
 
 
 def _halved(x: Tensor) -> Tensor:
-    """The mean of 2 x 2 pixels; libjpeg adds 1 and 2 in turn before it divides by 4."""
-    height, width = (size + size % 2 for size in x.shape[-2:])
+    """The mean of 2 x 2 pixels; libjpeg adds 1 and 2 in turn before it divides by 4.
+
+    Columns are filled up to whole blocks before, rows after: the rounding of the fill differs. Shape: [n, 1, h/2, 8 k].
+    """
+    height, width = x.shape[-2] + x.shape[-2] % 2, -(-x.shape[-1] // 16) * 16
     x = _padded(x, height, width)
     total = x[..., ::2, ::2] + x[..., 1::2, ::2] + x[..., ::2, 1::2] + x[..., 1::2, 1::2]
     return _shifted(total + 1 + torch.arange(width // 2, device=x.device) % 2, 2)

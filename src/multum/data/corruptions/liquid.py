@@ -88,9 +88,12 @@ def _distance(edges: Tensor) -> Tensor:
     right = -torch.where(edges, -column, -width - none).flip(-1).cummax(-1).values.flip(-1)
     across = torch.minimum(column - left, right - column).float()
     nearest = across.clamp(max=FAR)
+    steep, diagonal, flat = 0.1969 * across, 0.6031 * across, 0.7969 * across
     for down in range(1, min(height, int(FAR))):
-        way = torch.maximum(across + 0.1969 * down, 0.7969 * across + 0.6031 * down)
-        way = torch.maximum(way, 0.1969 * across + down).maximum(0.6031 * across + 0.7969 * down)
+        if down >= nearest.max():
+            break  # a way costs at least the rows it crosses
+        way = (across + 0.1969 * down).maximum(flat + 0.6031 * down)
+        way = way.maximum(diagonal + 0.7969 * down).maximum(steep + down)
         nearest[..., down:, :] = torch.minimum(nearest[..., down:, :], way[..., :-down, :])
         nearest[..., :-down, :] = torch.minimum(nearest[..., :-down, :], way[..., down:, :])
     return nearest

@@ -84,7 +84,11 @@ def _mean_zoom(height: int, width: int, end: float) -> Tensor:
     targets = torch.cat([pixels, pixels.repeat_interleave(4).repeat(len(factors))])
     values = torch.cat(weights) / (len(factors) + 1)
     shape = (height * width,) * 2
-    return torch.sparse_coo_tensor(torch.stack([targets, torch.cat(places)]), values, shape).coalesce().float()
+    return (
+        torch.sparse_coo_tensor(torch.stack([targets, torch.cat(places)]), values, shape, check_invariants=True)
+        .coalesce()
+        .float()
+    )
 
 
 def elastic_transform(x: Tensor, draws: Draws, alpha: float, sd: float, affine: float) -> Tensor:

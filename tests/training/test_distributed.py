@@ -1,0 +1,124 @@
+"""Two processes give what one gives, on the same global batches; where they cannot (batch norm), they agree.
+
+Tolerance: 1e-10 in float64, from sums over rows in another order. Batch norm normalises by each process's rows, so
+there the result differs from one process's, by design.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor
+
+from training import ddp_job
+
+SCRIPT = Path(ddp_job.__file__)
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(SCRIPT.parent)}
+    done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=env, check=False, timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+def torchrun(*command: str) -> subprocess.CompletedProcess:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    return run("-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}", *command)
+
+
+def result(folder: Path, name: str, rank: int) -> tuple[dict[str, Tensor], list[dict]]:
+    with safe_open(folder / f"{name}-{rank}.safetensors", framework="pt") as file:
+        return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["log"])  # noqa: SIM118
+
+
+def compare(alone: Path, both: Path) -> None:
+    for name in ddp_job.JOBS:
+        (wanted, log), (first, first_log), (second, _) = result(alone, name, 0), *(result(both, name, r) for r in (0, 1))
+        assert set(first) == set(second) == set(wanted)
+        assert all(torch.equal(first[k], second[k]) for k in first), f"{name}: the processes differ"
+        if name == "batch norm":
+            assert any((first[k] - wanted[k]).abs().max() > 1e-6 for k in wanted if wanted[k].is_floating_point())
+            continue
+        for k, value in wanted.items():
+            torch.testing.assert_close(first[k], value, rtol=0, atol=1e-10, msg=lambda m, n=f"{name} {k}": f"{n}: {m}")
+        for row, other in zip(first_log, log, strict=True):
+            assert row == pytest.approx(other, abs=1e-9)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("alone")
+    ddp_job.main(folder, 1, [])
+    return folder
+
+
+def test_two_processes_of_torchrun_give_what_one_gives(alone: Path, tmp_path: Path) -> None:
+    torchrun(str(SCRIPT), str(tmp_path), "1")
+    compare(alone, tmp_path)
+
+
+@pytest.mark.slow
+def test_two_devices_give_what_one_gives(alone: Path, tmp_path: Path) -> None:
+    run(str(SCRIPT), str(tmp_path), "2")
+    compare(alone, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_command_line_trains_with_two_processes_either_way(tmp_path: Path) -> None:
+    """float32: 1e-4 after an epoch of 20 steps. One process prints, one run folder, and a second call finds it done."""
+    common = ["multum", "train", "--accelerator", "cpu", "--json", "--method", "packed:members=2,alpha=1", "epochs=1"]
+    run("-m", *common, "--out", str(tmp_path / "one"))
+    with safe_open(tmp_path / "one" / "model.safetensors", framework="pt") as file:
+        wanted = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
+    for name, done in (
+        ("devices", lambda: run("-m", *common, "--devices", "2", "--out", str(tmp_path / "devices"))),
+        ("torchrun", lambda: torchrun("-m", *common, "--out", str(tmp_path / "torchrun"))),
+    ):
+        printed = json.loads(done().stdout)
+        assert printed["last"]["epoch"] == 1
+        with safe_open(tmp_path / name / "model.safetensors", framework="pt") as file:
+            for k, value in wanted.items():
+                torch.testing.assert_close(file.get_tensor(k), value, rtol=0, atol=1e-4)
+        assert json.loads(done().stdout) == printed
+
+
+@pytest.mark.slow
+def test_two_processes_resume_to_the_bit(tmp_path: Path) -> None:
+    """SIGTERM to one of two processes stops both, with one checkpoint; the resumed run ends as the whole one."""
+    import signal
+    import time
+
+    fields = ["epochs=6", "order=own", "batch_size=32", "accumulate=2"]
+    common = ["multum", "train", "--accelerator", "cpu", "--json", "--devices", "2", "--checkpoint-seconds", "0.2"]
+    common += ["--method", "deep:members=2", "--model", "mlp:dropout=0.2,hidden=16", *fields]
+    run("-m", *common, "--out", str(tmp_path / "whole"))
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    stopped = tmp_path / "stopped"
+    process = subprocess.Popen([sys.executable, "-m", *common, "--out", str(stopped)], env=env, stderr=subprocess.PIPE)
+    while len(list(stopped.glob("checkpoints/step-*"))) < 2:
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) in (143, -9)  # Fabric may end its processes first
+    assert not (stopped / "model.safetensors").exists()
+    run("-m", *common, "--out", str(stopped))
+    with safe_open(stopped / "model.safetensors", framework="pt") as a, safe_open(
+        tmp_path / "whole" / "model.safetensors", framework="pt"
+    ) as b:
+        for k in b.keys():  # noqa: SIM118
+            assert torch.equal(a.get_tensor(k), b.get_tensor(k)), k
+    lines = [[json.loads(line) for line in (f / "log.jsonl").read_text().splitlines()] for f in (stopped, tmp_path / "whole")]
+    for row in (*lines[0], *lines[1]):
+        row.pop("seconds")
+    assert lines[0] == lines[1]

@@ -1,0 +1,341 @@
+"""A run that is stopped at any moment and resumed ends as if nothing had happened, to the bit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import timm_shim  # noqa: F401  (LAMB is timm's)
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+import multum
+from multum.errors import TrainingError
+from multum.training import checkpoint, job
+from multum.training.optimizers import Optimizers
+
+ZYGOTE = Path(__file__).with_name("zygote.py")
+
+
+def tensors(folder: Path) -> dict[str, Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def rows(folder: Path) -> list[dict]:
+    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+
+
+def assert_same_run(a: Path, b: Path) -> None:
+    assert rows(a) == rows(b)
+    found, wanted = tensors(a), tensors(b)
+    assert set(found) == set(wanted)
+    for name, value in wanted.items():
+        assert torch.equal(found[name], value), name
+
+
+# -- kill -9, SIGTERM, Ctrl-C at random moments ------------------------------------------------------------------------
+
+JOBS = {
+    "packed": {
+        "model": "mlp:hidden=24+24,dropout=0.2",
+        "method": "packed:members=3,alpha=2",
+        "recipe": {"epochs": 8, "batch_size": 16, "order": "own", "mixup": 0.3, "accumulate": 2, "keep": "best"},
+    },
+    "hypernet": {
+        "model": "small-cnn",
+        "method": "hypernet:members=3,birth_epoch=2",
+        "recipe": {"epochs": 5, "batch_size": 32, "optimizer": "sgd", "lr": 0.05, "average_from": 0.6},
+    },
+    "swag": {
+        "model": "wrn-10-1",
+        "method": "swag:members=3,start=0.4",
+        "recipe": {"epochs": 5, "batch_size": 32, "lr": 0.01, "crop": 1, "label_smoothing": 0.1},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def little_data(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """300 digits: epochs short enough to be stopped many times."""
+    import numpy as np
+
+    digits = multum.load_data("digits")
+    path = tmp_path_factory.mktemp("data") / "little.npz"
+    parts = {"train": digits.train.rows(torch.arange(300)), "test": digits.test.rows(torch.arange(50))}
+    arrays = {f"{k}_{name}": getattr(part, k).numpy() for name, part in parts.items() for k in ("x", "y")}
+    np.savez(path, **arrays)
+    return f"npz:{path}"
+
+
+def stop_and_go(data: str, folder: Path, *attempts: tuple[str, list[int], int]) -> list[list[int]]:
+    """Jobs by name, each stopped by these signals at moments drawn by this seed; their exit codes."""
+    specs = []
+    for i, (name, signals, seed) in enumerate(attempts):
+        places = {"out": str(folder / f"{i}-stopped"), "whole": str(folder / f"{i}-whole")}
+        specs.append({**JOBS[name], **places, "data": data, "signals": signals, "seed": seed})
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
+    command = [sys.executable, str(ZYGOTE), json.dumps(specs)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    print(done.stdout)
+    found = json.loads(done.stdout.splitlines()[-1])
+    for i, one in enumerate(found):
+        assert one["last"] == 0, done.stderr[-3000:]
+        assert_same_run(folder / f"{i}-stopped", folder / f"{i}-whole")
+    return [one["codes"] for one in found]
+
+
+def test_kill_9_sigterm_and_ctrl_c_at_random_moments(little_data: str, tmp_path: Path) -> None:
+    kill = signal.SIGKILL
+    jobs = [("packed", [kill, kill], 1), ("hypernet", [kill, kill], 2), ("swag", [kill, kill], 3)]
+    *killed, asked = stop_and_go(little_data, tmp_path, *jobs, ("hypernet", [signal.SIGTERM, signal.SIGINT], 4))
+    assert killed == [[-kill, -kill]] * 3
+    assert asked == [128 + signal.SIGTERM, 128 + signal.SIGINT]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", JOBS)
+def test_kill_9_twenty_times(name: str, little_data: str, tmp_path: Path) -> None:
+    """Eight kills of each of three methods; every resumed run that nobody kills ends as the whole one did."""
+    found = stop_and_go(little_data, tmp_path, *((name, [signal.SIGKILL] * 4, seed) for seed in range(2)))
+    assert found == [[-signal.SIGKILL] * 4] * 2
+
+
+# -- every setting, stopped at every kind of place ---------------------------------------------------------------------
+
+
+class Noisy(nn.Module):
+    """Dropout of multum's and randomness of torch's own generator."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm, self.drop, self.last = nn.Linear(8, 12), nn.BatchNorm1d(12), nn.Dropout(0.3), nn.Linear(12, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.relu(self.norm(self.first(x)))
+        return self.last(self.drop(x))
+
+
+def given(n: int = 60) -> tuple[Tensor, Tensor]:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(n, 8, generator=g)
+    return x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+
+
+def made(method: multum.methods.Method, net: type[nn.Module] = Noisy) -> multum.Ensemble:
+    torch.manual_seed(0)
+    return multum.ensemble(net(), method, example=given()[0][:4], seed=3)
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.fixture
+def crash(monkeypatch: pytest.MonkeyPatch) -> Iterator:
+    """Make the optimizers' move number `k` (from now on) crash the run; 0 to let it go."""
+    left = {"moves": 0}
+    step = Optimizers.step
+
+    def crashing(self: Optimizers, *args, **kwargs) -> None:
+        if left["moves"]:
+            left["moves"] -= 1
+            if not left["moves"]:
+                raise Crash
+        step(self, *args, **kwargs)
+
+    monkeypatch.setattr(Optimizers, "step", crashing)
+    yield lambda k: left.update(moves=k)
+
+
+BASE = multum.Recipe(epochs=4, batch_size=16, optimizer="sgd", lr=0.1, seed=5)  # 4 steps an epoch, the last of 12 rows
+
+SETTINGS = {
+    "plain": (multum.Deep(members=2), {}),
+    "adam": (multum.Packed(members=2, alpha=1), {"optimizer": "adam", "lr": 0.01}),
+    "lamb": (multum.Deep(members=2), {"optimizer": "lamb", "lr": 0.01}),
+    "accumulate": (multum.Deep(members=2), {"accumulate": 3}),
+    "own order": (multum.Deep(members=3), {"order": "own"}),
+    "mixup": (multum.BatchEnsemble(members=2), {"mixup": 0.4, "label_smoothing": 0.1}),
+    "averaging": (multum.Deep(members=2), {"average_from": 0.25}),
+    "best": (multum.Deep(members=2), {"keep": "best", "validation": 0.3}),
+    "clip": (multum.Deep(members=2), {"clip": 0.5}),
+    "sequential": (multum.Deep(members=2), {"sequential": True, "order": "own", "average_from": 0.5}),
+    "sequential best": (multum.Deep(members=2), {"sequential": True, "keep": "best", "epochs": 3}),
+    "ghost": (multum.Deep(members=2), {"ghost": 5}),
+    "warm-up": (multum.Deep(members=2), {"warmup": 2.0, "schedule": "linear"}),
+    "hypernet": (multum.Hypernet(members=3, birth_epoch=2), {}),
+    "hypernet averaged": (multum.Hypernet(members=3, birth_epoch=1, nested=False), {"average_from": 0.5}),
+    "mc dropout": (multum.McDropout(members=2), {"keep": "best", "validation": 0.3}),
+    "mimo": (multum.Mimo(members=2), {}),
+    "snapshot": (multum.Snapshot(members=2), {}),
+    "averaged snapshots": (multum.Snapshot(members=2, cycles=False, start=0.5), {"average_from": 0.25}),
+    "fast geometric": (multum.FastGeometric(members=2), {}),
+    "swag": (multum.Swag(members=2, start=0.3), {}),
+    "double": (multum.Deep(members=2), {"precision": "64-true"}),
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_crash_anywhere_leaves_no_trace(name: str, crash, tmp_path: Path) -> None:
+    """Crashes at the first move, inside an epoch, around the middle, and near the end; a checkpoint after every move."""
+    method, fields = SETTINGS[name]
+    recipe = replace(BASE, **fields)
+    whole = multum.fit(made(method), given(), recipe, out=tmp_path / "whole")
+    for moves in (1, 2, 5, 3):
+        crash(moves)
+        torch.manual_seed(moves)  # whatever torch's own generator has done before
+        with pytest.raises(Crash):
+            multum.fit(made(method), given(), recipe, out=tmp_path / "crashed", checkpoint_seconds=0)
+    crash(0)
+    found = multum.fit(made(method), given(), recipe, out=tmp_path / "crashed", checkpoint_seconds=0)
+    assert len(found) == len(whole)
+    assert_same_run(tmp_path / "crashed", tmp_path / "whole")
+    # A run that has ended already ends the same way again.
+    multum.fit(made(method), given(), recipe, out=tmp_path / "crashed")
+    assert_same_run(tmp_path / "crashed", tmp_path / "whole")
+
+
+def test_training_does_not_depend_on_the_state_of_torch_and_leaves_it_alone(tmp_path: Path) -> None:
+    class Global(Noisy):
+        def forward(self, x: Tensor) -> Tensor:
+            return super().forward(x + 0.1 * torch.randn_like(x))
+
+    outcomes = []
+    for seed in (1, 2):
+        ens = made(multum.Single(), Global)
+        torch.manual_seed(seed)
+        expected = torch.rand(3, generator=torch.Generator().manual_seed(seed))
+        multum.fit(ens, given(), BASE)
+        assert torch.equal(torch.rand(3), expected)
+        outcomes.append(ens.state_dict())
+    assert all(torch.equal(outcomes[0][n], outcomes[1][n]) for n in outcomes[0])
+
+
+# -- what a folder allows ----------------------------------------------------------------------------------------------
+
+
+def test_the_last_checkpoints_are_kept_and_hold_no_pickle(tmp_path: Path) -> None:
+    multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path, checkpoint_seconds=0)
+    files = sorted(f.name for f in (tmp_path / "checkpoints").iterdir())
+    assert files == ["step-000000015.safetensors", "step-000000016.safetensors"]
+    kept, header = checkpoint.read(tmp_path / "checkpoints" / files[-1])
+    assert header["step"] == 16 and header["threads"] == torch.get_num_threads()
+    assert {name.partition(".")[0] for name in kept} == {"net", "opt", "random", "torch"}
+
+
+def test_other_settings_are_refused_in_a_used_folder(tmp_path: Path) -> None:
+    multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path)
+    with pytest.raises(TrainingError, match="recipe differ"):
+        multum.fit(made(multum.Deep(members=2)), given(), replace(BASE, lr=0.2), out=tmp_path)
+    with pytest.raises(TrainingError, match="method, network differ"):
+        multum.fit(made(multum.Deep(members=3)), given(), BASE, out=tmp_path)
+    with pytest.raises(TrainingError, match="data differ"):
+        multum.fit(made(multum.Deep(members=2)), given(50), BASE, out=tmp_path)
+    with pytest.raises(TrainingError, match="holds a run"):
+        multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path, resume=False)
+
+
+def test_another_thread_count_is_told(tmp_path: Path, crash, caplog: pytest.LogCaptureFixture) -> None:
+    crash(3)
+    with pytest.raises(Crash):
+        multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path, checkpoint_seconds=0)
+    crash(0)
+    before = torch.get_num_threads()
+    torch.set_num_threads(before + 1)
+    try:
+        with caplog.at_level("WARNING", logger="multum"):
+            multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path)
+    finally:
+        torch.set_num_threads(before)
+    assert f"resumed with {before + 1} threads, begun with {before}" in caplog.text
+
+
+@pytest.mark.parametrize("place", ["below a file", "a file", "/proc/multum"])
+def test_a_folder_that_cannot_be_written_is_an_error_before_training(
+    place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("not a folder")
+    out = {"below a file": tmp_path / "file" / "run", "a file": tmp_path / "file"}.get(place, Path(place))
+    monkeypatch.setattr(Optimizers, "step", lambda *a, **k: pytest.fail("training began"))
+    with pytest.raises(TrainingError, match="can be written, however"):
+        multum.fit(made(multum.Deep(members=2)), given(), BASE, out=out)
+
+
+def test_a_disk_without_room_is_an_error_before_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = shutil.disk_usage(tmp_path)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    monkeypatch.setattr(Optimizers, "step", lambda *a, **k: pytest.fail("training began"))
+    with pytest.raises(TrainingError, match="room for 3 checkpoints"):
+        multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path)
+
+
+@pytest.mark.parametrize("where", ["save", "fsync", "rename"])
+def test_a_disk_that_fills_up_leaves_the_last_good_checkpoint(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path / "whole")
+    calls = {"n": 0}
+
+    def full(real):
+        def write(*args, **kwargs):
+            calls["n"] += 1
+            if calls["n"] < 8:
+                return real(*args, **kwargs)
+            if where == "save":  # half a file is there when the space is gone
+                Path(args[1]).write_bytes(b"half")
+            raise OSError(28, "No space left on device")
+
+        return write
+
+    with monkeypatch.context() as patch:
+        if where == "save":
+            patch.setattr(checkpoint, "save_file", full(save_file))
+        else:
+            name = {"fsync": "fsync", "rename": "replace"}[where]
+            patch.setattr(checkpoint.os, name, full(getattr(os, name)))
+        with pytest.raises(TrainingError, match="No space left"):
+            multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path / "run", checkpoint_seconds=0)
+    left = list((tmp_path / "run" / "checkpoints").iterdir())
+    assert left and all(f.name.startswith("step-") for f in left)
+    checkpoint.read(checkpoint.latest(tmp_path / "run" / "checkpoints"))
+    multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path / "run")
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_broken_checkpoint_is_named(tmp_path: Path, crash) -> None:
+    crash(4)
+    with pytest.raises(Crash):
+        multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path, checkpoint_seconds=0)
+    crash(0)
+    newest = checkpoint.latest(tmp_path / "checkpoints")
+    newest.write_bytes(newest.read_bytes()[:100])
+    with pytest.raises(TrainingError, match=rf"{newest.name}.*remove it"):
+        multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path)
+    newest.unlink()
+    multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path)
+    multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path / "whole")
+    assert_same_run(tmp_path, tmp_path / "whole")
+
+
+def test_a_job_that_died_between_its_model_and_its_last_line_ends_properly(tmp_path: Path) -> None:
+    fields = {"epochs": 1, "batch_size": 256}
+    found = job.train("digits", None, "single", tmp_path / "run", fields)
+    described = tmp_path / "run" / "run.json"
+    described.write_text(json.dumps({**found, "last": None}))
+    again = job.train("digits", None, "single", tmp_path / "run", fields)
+    assert again["last"]["loss"] == found["last"]["loss"] and json.loads(described.read_text()) == again
+    with pytest.raises(TrainingError, match="another recipe"):
+        job.train("digits", None, "single", tmp_path / "run", {"epochs": 2})
+    with pytest.raises(TrainingError, match="holds one already"):
+        job.train("digits", None, "single", tmp_path / "run", fields, resume=False)
