@@ -32,19 +32,22 @@ class Row:
     makes: tuple[str, ...] = ()  # last names of the tensors that the method computes, where it does, instead of keeping
     refuses: tuple[str, ...] = ()  # networks for which `multum.ensemble` must raise RewriteError
     random: bool = False  # eval mode is random by nature: no two runs are compared
+    born: int | None = None  # members before training, where it is not all of them
+    only: tuple[str, ...] = ()  # networks that suffice for a variant of a method; all if empty
 
 
+FEW = ("mlp", "wrn-10-1", "densenet-like", "small-vit")
 GENERATED = ("weight", "in_proj_weight")
 MIXED = ("templates", "weight_coefficients", "weight_templates")
 NARROW = ("stem*", "stage1*", "down*", "block[12].?.conv")  # fewer than ten channels: too few for a mask
 METHODS = {
     "single": Row(Single()),
-    "single-fresh": Row(Single(init="fresh")),
+    "single-fresh": Row(Single(init="fresh"), only=FEW),
     "deep": Row(Deep(members=3)),
-    "deep-pretrained": Row(Deep(members=2, init="pretrained")),
+    "deep-pretrained": Row(Deep(members=2, init="pretrained"), only=FEW),
     "packed": Row(Packed(members=3, alpha=2)),
-    "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1)),
-    "packed-pretrained": Row(Packed(members=2, alpha=1, init="pretrained")),
+    "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1), only=FEW),
+    "packed-pretrained": Row(Packed(members=2, alpha=1, init="pretrained"), only=FEW),
     "batch-ensemble": Row(multum.BatchEnsemble(members=3), adds=("r", "s"), refuses=("lstm",)),
     "batch-ensemble-own": Row(
         multum.BatchEnsemble(members=2, init="normal", norm="own", plain=("lstm*",)), adds=("r", "s")
@@ -125,14 +128,22 @@ def run(network: nn.Module, x: Any) -> Tensor:
     return network(**x) if isinstance(x, dict) else network(*x) if isinstance(x, tuple) else network(x)
 
 
-@pytest.fixture(params=METHODS)
-def method(request) -> str:
+CASES = [(method, network) for method, row in METHODS.items() for network in row.only or NETWORKS]
+
+
+@pytest.fixture(params=CASES, ids="-".join)
+def case(request) -> tuple[str, str]:
     return request.param
 
 
-@pytest.fixture(params=NETWORKS)
-def network(request) -> str:
-    return request.param
+@pytest.fixture
+def method(case) -> str:
+    return case[0]
+
+
+@pytest.fixture
+def network(case) -> str:
+    return case[1]
 
 
 @pytest.fixture

@@ -11,29 +11,39 @@ from multum import Deep, Packed
 
 timm = pytest.importorskip("timm")
 
-FAST = {"mobilenetv3_small_100": {}, "convnext_atto": {}, "vit_tiny_patch16_224": {"img_size": 32, "depth": 4}}
-SLOW = (
+KEYWORDS = {"vit_tiny_patch16_224": {"img_size": 32, "depth": 4}}
+NAMES = (
+    "convnext_atto",
     "densenet121",
     "efficientnet_b0",
+    "mobilenetv3_small_100",
     "regnety_002",
     "resnet18",
     "resnext50_32x4d",
     "seresnet18",
+    "vit_tiny_patch16_224",
 )
-NAMES = [*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+METHODS = {"deep": Deep(members=2), "packed": Packed(members=2, alpha=1)}
+ALWAYS = {("mobilenetv3_small_100", "packed"), ("vit_tiny_patch16_224", "deep"), ("resnet18", "packed")}
 
 
-@pytest.mark.parametrize("method", [Deep(members=2), Packed(members=2, alpha=1)], ids=["deep", "packed"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        pytest.param(name, method, marks=() if (name, method) in ALWAYS else pytest.mark.slow)
+        for name in NAMES
+        for method in METHODS
+    ],
+)
 def test_sound_on(name, method):
     torch.manual_seed(0)
-    network = timm.create_model(name, num_classes=5, **FAST.get(name, {}))
+    network = timm.create_model(name, num_classes=5, **KEYWORDS.get(name, {}))
     x = torch.randn(2, 3, 32, 32)
-    ens = multum.ensemble(network, method, example=x, seed=0)
+    ens = multum.ensemble(network, METHODS[method], example=x, seed=0)
     assert ens.vmap_refused is None
     multum.check(ens, x, verbose=False)
     assert list(ens.state_dict()) == list(network.state_dict())
-    if isinstance(method, Packed):
+    if method == "packed":
         assert sum(p.numel() for p in ens.parameters()) < 0.75 * sum(p.numel() for p in network.parameters())
 
 

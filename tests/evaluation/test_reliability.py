@@ -112,6 +112,11 @@ def test_adaptive_bins_are_equally_full(items: int, bins: int):
     assert curve.edges.shape == (bins + 1,) and (curve.edges.diff() >= 0).all()
 
 
+@pytest.mark.parametrize("correct", [[1, 1, 0, 0], [1, 0, 1, 0], [0, 0, 1, 1]])
+def test_a_cut_through_equal_confidences_gives_both_sides_their_common_accuracy(correct: list[int]):
+    assert adaptive_ece(torch.full((4,), 0.5), torch.tensor(correct), bins=2) == 0.0
+
+
 def test_the_curve_has_the_numbers_of_the_diagram():
     curve = reliability_curve(CONFIDENCE, CORRECT)
     assert curve.edges.tolist() == pytest.approx([k / 15 for k in range(16)])

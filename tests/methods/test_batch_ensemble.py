@@ -449,11 +449,26 @@ class ReadByHand(nn.Module):
         return F.linear(self.conv(x).mean((2, 3)), self.fc.weight, self.fc.bias)
 
 
+class PositionBias(nn.Module):
+    """A table of its own, and a weight that it reads from a layer below: only the layer is rewritten."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(7, 7))
+        self.qkv = nn.Linear(8, 24)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = F.linear(x, self.qkv.weight, self.qkv.bias).chunk(3, -1)
+        return self.head((torch.softmax(q @ k.mT + self.table, -1) @ v).mean(1))
+
+
 READ: dict[str, tuple[Callable[[], nn.Module], Tensor]] = {
     "attention": (AttentionNet, random(3, 7, 6)),
     "transformer": (TransformerNet, random(3, 7, 6)),
     "cross attention": (CrossAttention, random(3, 7, 8)),
     "by hand": (ReadByHand, random(3, 3, 5, 5)),
+    "beside a table": (PositionBias, random(3, 7, 8)),
 }
 
 
@@ -526,6 +541,7 @@ def test_all_refusals_come_at_once_and_their_fix_works() -> None:
         ensemble(net, x)
     assert {r.path for r in caught.value.refusals} == {"", "lstm", "normed", "taken"}
     assert 'BatchEnsemble(plain=("lstm",))' in str(caught.value)
+    assert "hold the weight in an nn.Linear" in str(caught.value)
     assert "LSTM" in str(caught.value) and "attribute s already" in str(caught.value)
     net, x = ZOO["lstm"][0](), ZOO["lstm"][1]()
     with pytest.raises(RewriteError, match=r'fix: .*plain=\("lstm",\)'):

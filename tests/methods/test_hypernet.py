@@ -339,6 +339,7 @@ def test_members_of_every_kind_of_layer():
     assert ens.get_submodule("wide").bank.templates.shape == (2, 2, 2, 2, 2)  # inputs are its first dimension
     assert ens.get_submodule("deep").weight_embedding.shape == (2, 2, 1)
     assert "tokens.1.bias" in ens.own and "tokens.2.bias" in ens.shared
+    assert all(not torch.equal(bias, net.tokens[1].bias) and bias.any() for bias in ens.get_parameter("tokens.1.bias"))
     assert torch.equal(ens.get_parameter("tokens.2.weight"), net.tokens[2].weight)
     multum.check(ens, x, verbose=False)
     one = ens.member(1)

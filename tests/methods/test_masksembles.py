@@ -393,6 +393,14 @@ def test_every_kind_of_layer_takes_fewer_channels(name: str, where: str) -> None
     assert any(size(member) < size(net) for member in members)
 
 
+def test_a_head_of_zeros_proves_nothing() -> None:
+    torch.manual_seed(0)
+    net, x = Chain(torch.sigmoid).double(), random(3, 4, 6, 6)
+    nn.init.zeros_(net.head.weight)
+    member = ensemble(net, x).member(0)
+    assert (member.first.out_channels, member.second.out_channels) == (16, 10)
+
+
 def test_flattened_and_concatenated_channels_go_with_all_their_columns() -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:

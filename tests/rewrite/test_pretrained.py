@@ -8,6 +8,8 @@ the same holds.
 from __future__ import annotations
 
 import copy
+import functools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from torch import nn
 import networks
 from multum import models, thin
 from multum.errors import RewriteError
+from multum.rewrite.thinning import Thinning
 from multum.rewrite.trace import tensors_of
 from slices import Net, assert_equals_zeroed, numbered, origins, plan, run, scrambled, shapes
 
@@ -42,11 +45,16 @@ ALL = {**networks.ZOO, **MODELS}
 EXACT = [name for name in ALL if name not in NORMALISED]
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_every_tensor_is_a_slice(name):
+@functools.cache
+def halved(name: str) -> tuple[nn.Module, Any, Thinning]:
     build, example = ALL[name]
     network, x = build(), example()
-    thinning = plan(network, x)
+    return network, x, plan(network, x)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_tensor_is_a_slice(name):
+    network, _, thinning = halved(name)
     for seed in (0, 5):
         found, chosen = origins(network, thinning, seed), thinning.choose(seed)
         assert found.keys() == chosen.keys()
@@ -56,10 +64,8 @@ def test_every_tensor_is_a_slice(name):
 @pytest.mark.parametrize("rows_only", [True, False])
 @pytest.mark.parametrize("name", EXACT)
 def test_dropped_channels_might_as_well_be_zero(name, rows_only):
-    build, example = ALL[name]
-    network, x = build(), example()
-    for seed in (0, 1):
-        assert_equals_zeroed(network, x, plan(network, x), seed, rows_only)
+    network, x, thinning = halved(name)
+    assert_equals_zeroed(network, x, thinning, int(rows_only), rows_only)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "densenet-like", "lstm", "two-input"])
@@ -72,11 +78,10 @@ def test_other_widths_than_half(name):
 
 @pytest.mark.parametrize("name", ["resnet18", "small-vit", "densenet-like", "lstm"])
 def test_seeds_choose_channels(name):
-    build, example = ALL[name]
-    network, x = build(), example()
+    network, _, thinning = halved(name)
 
     def cut(seed: int) -> dict[str, torch.Tensor]:
-        return tensors_of(thin(numbered(network), 0.5, x.double(), init="pretrained", seed=seed))
+        return tensors_of(thinning.build(numbered(network), init="pretrained", seed=seed))
 
     first, again, other = cut(3), cut(3), cut(4)
     assert all(torch.equal(t, again[n]) for n, t in first.items())

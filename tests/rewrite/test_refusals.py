@@ -29,9 +29,9 @@ class Spectral(nn.Module):
         return torch.fft.fft(x).real
 
 
-class Inverse(nn.Module):
+class Exponential(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
-        return x @ torch.linalg.inv(x.transpose(-1, -2) @ x + torch.eye(x.shape[-1]))
+        return x @ torch.linalg.matrix_exp(0.01 * x.T @ x)
 
 
 def test_all_places_are_listed_at_once():
@@ -40,7 +40,7 @@ def test_all_places_are_listed_at_once():
         stem=nn.Linear(3, 8),
         a=Spectral(),
         mid=nn.Linear(8, 8),
-        b=Inverse(),
+        b=Exponential(),
         head=nn.Linear(8, 2),
         forgotten=nn.Linear(4, 4),
         spare=nn.Parameter(torch.zeros(3)),

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-import timm_shim  # noqa: F401  (before timm)
 import torch
+
+import timm_shim  # noqa: F401  (before timm)
 from slices import assert_equals_zeroed, plan, run
 
 timm = pytest.importorskip("timm")

@@ -1,6 +1,6 @@
 """Train several ensembles in one process or in many, and write each process's weights.
 
-    python ddp_job.py FOLDER DEVICES [NAME ...]        or under torchrun, which brings its own processes
+python ddp_job.py FOLDER DEVICES [NAME ...]        or under torchrun, which brings its own processes
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def data() -> multum.Data:
     x = (torch.rand(100, 1, 7, 7, generator=g) * 100).to(torch.uint8) + (y * 50).to(torch.uint8).view(-1, 1, 1, 1)
     part = multum.data.Part(x, y)
     mean, std = torch.tensor(0.4).view(1, 1, 1), torch.tensor(0.3).view(1, 1, 1)
-    return multum.Data("made", "classification", part.rows(torch.arange(80)), part.rows(torch.arange(80, 100)), 3, mean, std)
+    return multum.Data(
+        "made", "classification", part.rows(torch.arange(80)), part.rows(torch.arange(80, 100)), 3, mean, std
+    )
 
 
 def main(folder: Path, devices: int, names: list[str]) -> None:

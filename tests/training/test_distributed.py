@@ -44,7 +44,10 @@ def result(folder: Path, name: str, rank: int) -> tuple[dict[str, Tensor], list[
 
 def compare(alone: Path, both: Path) -> None:
     for name in ddp_job.JOBS:
-        (wanted, log), (first, first_log), (second, _) = result(alone, name, 0), *(result(both, name, r) for r in (0, 1))
+        (wanted, log), (first, first_log), (second, _) = (
+            result(alone, name, 0),
+            *(result(both, name, r) for r in (0, 1)),
+        )
         assert set(first) == set(second) == set(wanted)
         assert all(torch.equal(first[k], second[k]) for k in first), f"{name}: the processes differ"
         if name == "batch norm":
@@ -105,7 +108,9 @@ def test_two_processes_resume_to_the_bit(tmp_path: Path) -> None:
     run("-m", *common, "--out", str(tmp_path / "whole"))
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     stopped = tmp_path / "stopped"
-    process = subprocess.Popen([sys.executable, "-m", *common, "--out", str(stopped)], env=env, stderr=subprocess.PIPE)
+    process = subprocess.Popen(
+        [sys.executable, "-m", *common, "--out", str(stopped)], env=env, stderr=subprocess.DEVNULL
+    )
     while len(list(stopped.glob("checkpoints/step-*"))) < 2:
         time.sleep(0.01)
         assert process.poll() is None
@@ -113,12 +118,15 @@ def test_two_processes_resume_to_the_bit(tmp_path: Path) -> None:
     assert process.wait(timeout=120) in (143, -9)  # Fabric may end its processes first
     assert not (stopped / "model.safetensors").exists()
     run("-m", *common, "--out", str(stopped))
-    with safe_open(stopped / "model.safetensors", framework="pt") as a, safe_open(
-        tmp_path / "whole" / "model.safetensors", framework="pt"
-    ) as b:
+    with (
+        safe_open(stopped / "model.safetensors", framework="pt") as a,
+        safe_open(tmp_path / "whole" / "model.safetensors", framework="pt") as b,
+    ):
         for k in b.keys():  # noqa: SIM118
             assert torch.equal(a.get_tensor(k), b.get_tensor(k)), k
-    lines = [[json.loads(line) for line in (f / "log.jsonl").read_text().splitlines()] for f in (stopped, tmp_path / "whole")]
+    lines = [
+        [json.loads(line) for line in (f / "log.jsonl").read_text().splitlines()] for f in (stopped, tmp_path / "whole")
+    ]
     for row in (*lines[0], *lines[1]):
         row.pop("seconds")
     assert lines[0] == lines[1]

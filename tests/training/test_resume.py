@@ -119,7 +119,12 @@ class Noisy(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm, self.drop, self.last = nn.Linear(8, 12), nn.BatchNorm1d(12), nn.Dropout(0.3), nn.Linear(12, 3)
+        self.first, self.norm, self.drop, self.last = (
+            nn.Linear(8, 12),
+            nn.BatchNorm1d(12),
+            nn.Dropout(0.3),
+            nn.Linear(12, 3),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.relu(self.norm(self.first(x)))

@@ -86,7 +86,8 @@ def pair_sums(prediction: Prediction, labels: Tensor | None = None) -> PairSums:
     step = max(1, SLICE // max(1, logits[:, :1].numel()))
     total: PairSums | None = None
     for start in range(0, logits.shape[1], step):
-        part = _slice_sums(logits[:, start : start + step], None if labels is None else labels[start : start + step])
+        rows = slice(start, start + step)
+        part = _slice_sums(logits[:, rows], prediction.log_probs[rows], None if labels is None else labels[rows])
         total = part if total is None else total + part
     assert total is not None  # check_prediction refuses empty ones
     return total
@@ -214,20 +215,21 @@ def diversity_of_sums(sums: PairSums) -> dict[str, float]:
     return found
 
 
-def _slice_sums(logits: Tensor, labels: Tensor | None) -> PairSums:
-    prediction = Prediction(logits)
+def _slice_sums(logits: Tensor, mixture: Tensor, labels: Tensor | None) -> PairSums:
     log_probs = logits.log_softmax(2)
     votes = log_probs.argmax(2)
+    cross, kl = _cross_and_kl(log_probs.flatten(1))
+    entropy = torch.special.entr(mixture.exp()).sum(dtype=torch.float64)
     both_right = ensemble_right = None
     if labels is not None:
         right = (votes == labels).flatten(1).double()
         both_right = right @ right.T
-        ensemble_right = int((prediction.labels == labels).sum())
+        ensemble_right = int((mixture.argmax(1) == labels).sum())
     return PairSums(
         items=votes[0].numel(),
         differ=_differ(votes.flatten(1)),
-        kl=_kl(log_probs.flatten(1).double()),
-        mutual_information=float(prediction.mutual_information.double().sum()),
+        kl=kl,
+        mutual_information=max(0.0, float(entropy + cross.diagonal().mean())),  # the diagonal is -H(p_m)
         both_right=both_right,
         ensemble_right=ensemble_right,
     )
@@ -238,14 +240,15 @@ def _differ(votes: Tensor) -> Tensor:
     return torch.stack([(votes != own).sum(1) for own in votes]).double()
 
 
-def _kl(log_probs: Tensor) -> Tensor:
-    """sum p_i (log p_i - log p_j) over all items and classes, ``[members, numbers]`` to ``[members, members]``."""
+def _cross_and_kl(log_probs: Tensor) -> tuple[Tensor, Tensor]:
+    """sum p_i log p_j and sum p_i (log p_i - log p_j), ``[members, numbers]`` to twice ``[members, members]``."""
     probs, absent = log_probs.exp(), log_probs.isneginf()
-    cross = probs @ log_probs.masked_fill(absent, 0).T  # 0 log 0 = 0
+    log_probs = log_probs.masked_fill(absent, 0) if absent.any() else log_probs  # 0 log 0 = 0
+    cross = probs.double() @ log_probs.double().T
     kl = (cross.diagonal().unsqueeze(1) - cross).clamp_min(0)
     if absent.any():
         kl[(probs > 0).double() @ absent.double().T > 0] = math.inf
-    return kl
+    return cross, kl
 
 
 def _mean_of_pairs(matrix: Tensor) -> float:

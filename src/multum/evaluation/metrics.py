@@ -10,6 +10,8 @@ Sums are in float64 whatever the precision of the network.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
@@ -21,6 +23,7 @@ from .selective import aurc
 
 __all__ = [
     "METRICS",
+    "Items",
     "accuracy",
     "brier",
     "check_prediction",
@@ -28,12 +31,14 @@ __all__ = [
     "item_brier",
     "item_correct",
     "item_nll",
+    "measure_items",
     "nll",
     "per_member",
     "with_gains",
 ]
 
 METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "aurc")
+SLICE = 2**20  # numbers worked on at once: they stay in the cache, and memory does not grow with the items
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> float:
@@ -111,6 +116,36 @@ def item_brier(probs: Tensor, labels: Tensor) -> Tensor:
     return probs.scatter_add(1, labels, probs.new_full(labels.shape, -1.0)).square().sum(1)
 
 
+class Items(NamedTuple):
+    """What each item contributes, ``[batch, ...]`` each: all that any metric here is made of."""
+
+    correct: Tensor
+    confidence: Tensor
+    nll: Tensor
+    brier: Tensor
+
+
+def measure_items(log_probs: Tensor, labels: Tensor) -> Items:
+    """Every value per item in one pass, slice by slice: the same numbers as the single functions, at half the cost.
+
+    **Shape**: log_probs ``[batch, classes, ...]``; labels ``[batch, ...]``.
+
+    >>> measure_items(torch.tensor([[0.75, 0.25]]).log(), torch.tensor([1])).brier
+    tensor([1.1250])
+    """
+    labels = check_labels(labels, log_probs)
+    step = max(1, SLICE // max(1, log_probs[:1].numel()))
+    parts = [_slice_items(*part) for part in zip(log_probs.split(step), labels.split(step), strict=True)]
+    return Items(*(torch.cat(values) for values in zip(*parts, strict=True)))
+
+
+def _slice_items(log_probs: Tensor, labels: Tensor) -> Items:
+    confidence, predicted = log_probs.max(1)
+    return Items(
+        predicted == labels, confidence.exp(), item_nll(log_probs, labels), item_brier(log_probs.exp(), labels)
+    )
+
+
 def per_member(prediction: Prediction, labels: Tensor, *, bins: int = 15) -> dict[str, Tensor]:
     """Every metric of every member alone, each ``[members]``, float64.
 
@@ -177,13 +212,13 @@ def check_prediction(prediction: Prediction) -> None:
 
 
 def _measure(log_probs: Tensor, labels: Tensor, bins: int) -> dict[str, float]:
-    probs = log_probs.exp()
-    correct, confidence = item_correct(log_probs, labels), probs.amax(1)
+    items = measure_items(log_probs, labels)
+    pair = items.confidence, items.correct
     return {
-        "accuracy": float(correct.double().mean()),
-        "nll": nll(log_probs, labels),
-        "brier": brier(probs, labels),
-        "ece": ece(confidence, correct, bins=bins),
-        "adaptive_ece": adaptive_ece(confidence, correct, bins=bins),
-        "aurc": aurc(confidence, correct),
+        "accuracy": float(items.correct.double().mean()),
+        "nll": float(items.nll.double().mean()),
+        "brier": float(items.brier.double().mean()),
+        "ece": ece(*pair, bins=bins),
+        "adaptive_ece": adaptive_ece(*pair, bins=bins),
+        "aurc": aurc(*pair),
     }

@@ -15,7 +15,7 @@ from ..errors import MetricError
 from . import ood
 from .diversity import PairSums, diversity_of_sums, pair_sums
 from .inputs import check_labels
-from .metrics import METRICS, check_prediction, item_brier, item_correct, item_nll, with_gains
+from .metrics import METRICS, check_prediction, measure_items, with_gains
 from .predict import Prediction
 from .reliability import adaptive_ece, bin_sums, ece_of_sums
 from .selective import aurc
@@ -136,12 +136,10 @@ class _Sums:
 def _batch_sums(prediction: Prediction, labels: Tensor, bins: int, kept: dict[str, Tensor]) -> _Sums:
     rows, confidences, corrects = [], [], []
     for log_probs in (prediction.log_probs, *(z.log_softmax(1) for z in prediction.logits)):
-        probs = log_probs.exp()
-        correct, confidence = item_correct(log_probs, labels), probs.amax(1)
-        sums = (correct, item_nll(log_probs, labels), item_brier(probs, labels))
-        rows.append([float(values.double().sum()) for values in sums])
-        confidences.append(confidence.flatten())
-        corrects.append(correct.flatten())
+        items = measure_items(log_probs, labels)
+        rows.append([float(values.double().sum()) for values in (items.correct, items.nll, items.brier)])
+        confidences.append(items.confidence.flatten())
+        corrects.append(items.correct.flatten())
     kept |= {"confidence": torch.stack(confidences), "correct": torch.stack(corrects)}
     right, nll, brier = torch.tensor(rows, dtype=torch.float64).unbind(1)
     binned = [bin_sums(a, b, bins=bins).cpu() for a, b in zip(confidences, corrects, strict=True)]

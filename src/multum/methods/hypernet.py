@@ -8,7 +8,8 @@ Sacramento, von Oswald, Kobayashi, Henning, Grewe: Economical ensembles with hyp
 S chunks lie one behind the other along the input channels: chunk s is input channels s*Cin/S ... (s+1)*Cin/S - 1, made
 by column s of e. One network trains for T0 epochs; then `give_birth` makes N members around it, which own embeddings,
 norms (with the same relative noise) and a new head. Phase 2 trains one member per step (see `turn`): its loss is its
-own, so that a sum over members is a sum over steps.
+own, so that a sum over members is a sum over steps. A member sees 1/N of those steps: new heads need a rate that has
+not decayed by then, or heads="copy" where training is short.
 
 Wide ResNets follow the paper's Table S1: n blocks per stage, S = 2 for square convolutions, D = 2(2n-1), D = 2n-1 for
 shortcuts and for the first convolution of stage 1, D = 10 for the stem. Elsewhere a group is all layers with the same

@@ -143,7 +143,8 @@ class Masksembles(Method):
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, fix="use Deep, which rewrites no layer")
-        layers = self._masked(weighted_layers("Masksembles", network, usage, self.plain, ("mask", "side")), usage)
+        found = weighted_layers("Masksembles", network, example, usage, self.plain, ("mask", "side"))
+        layers = self._masked(found, usage)
         if not layers:
             reason = f"it has no layer whose {self.where} could be masked"
             raise RewriteError("Masksembles", [Refusal("", reason, "add a hidden layer, or leave fewer layers plain")])

@@ -4,8 +4,8 @@
     inputs masked    a channel is ignored where it is used; it can go whatever happens to it on the way
 
 Which channels belong together is read off a run (`channels.py`). What a network does to them between two layers is not
-known in general (a sigmoid turns 0 into 1/2), so every removal is proven by running both networks in float64; a network
-that cannot be followed, or a removal that cannot be proven, leaves zeros in the weights.
+known in general (a sigmoid turns 0 into 1/2), so every removal is proven by running both networks in float64, with
+perturbed weights; a network that cannot be followed, or a removal that cannot be proven, leaves zeros in the weights.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def without_masked(network: nn.Module, masks: Mapping[str, Tensor], side: str, e
     dead = [classes for s in channels.segments if len(classes := _dead(network, channels, s, masks, side))]
     if not dead:
         return network
-    gone = _proven(network, channels, dead, x)
+    gone = _proven(network, channels, dead, masks, x)
     return drop_channels(network, channels, gone, x) if len(gone) else network
 
 
@@ -104,9 +104,11 @@ def _role(module: nn.Module, name: str, dim: int) -> str:
     return "outputs" if name == "bias" else (first, second, "other")[min(dim, 2)]
 
 
-def _proven(network: nn.Module, channels: Channels, dead: list[np.ndarray], x: Any) -> np.ndarray:
+def _proven(
+    network: nn.Module, channels: Channels, dead: list[np.ndarray], masks: Mapping[str, Tensor], x: Any
+) -> np.ndarray:
     """All classes together if they can go; otherwise those of the segments that can go on their own."""
-    double = skeleton(network, lambda t: t.detach().double() if t.is_floating_point() else t.detach())
+    double = _perturbed(network, masks)
     x = tree_map_only(Tensor, lambda t: t.double() if t.is_floating_point() else t, x)
     expected = output_of(double, x)
 
@@ -123,6 +125,19 @@ def _proven(network: nn.Module, channels: Channels, dead: list[np.ndarray], x: A
         return every
     some = np.concatenate([np.zeros(0, dtype=np.int64), *(d for d in dead if changes_nothing(d))])
     return some if len(some) and changes_nothing(some) else some[:0]
+
+
+def _perturbed(network: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
+    """A copy in float64 whose weights differ a little, and are 0 only where masked: a head of zeros hides everything."""
+    new = skeleton(network, lambda t: t.detach().to(torch.float64 if t.is_floating_point() else t.dtype, copy=True))
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, p in new.named_parameters():
+            if p.is_floating_point():
+                noise = 0.1 * torch.randn(p.shape, generator=generator, dtype=p.dtype).to(p.device)
+                masked = name.rpartition(".")[0] in masks
+                p.add_(noise * (p if masked else p.square().mean().sqrt().clamp_min(0.1)))
+    return new
 
 
 def _drawn(example: Any, like: Tensor) -> Any:

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
-from .dependence import Usage
+from .dependence import Usage, trace_members
 
 __all__ = [
     "Read",
@@ -48,20 +49,20 @@ class Weighted(NamedTuple):
 
 
 def weighted_layers(
-    what: str, network: nn.Module, usage: Usage, plain: Sequence[str], adds: Sequence[str]
+    what: str, network: nn.Module, example: Any, usage: Usage, plain: Sequence[str], adds: Sequence[str]
 ) -> list[Weighted]:
     """Every Linear, convolution and nn.MultiheadAttention, or one RewriteError with all weights that are none of these.
 
     Args:
         what: the method that asks, for messages.
-        usage: what one run of the network showed.
+        usage: what one run of the network on the example showed.
         plain: patterns of module paths to leave out, with everything below them.
         adds: names of the tensors that the method adds to a layer.
 
     >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> from multum.rewrite.dependence import trace_members
-    >>> usage = trace_members(net, (), torch.zeros(1, 3))
-    >>> [(w.path, w.called) for w in weighted_layers("BatchEnsemble", net, usage, ["2"], [])]
+    >>> x = torch.zeros(1, 3)
+    >>> usage = trace_members(net, (), x)
+    >>> [(w.path, w.called) for w in weighted_layers("BatchEnsemble", net, x, usage, ["2"], [])]
     [('0', True)]
     """
     modules = dict(network.named_modules())
@@ -81,14 +82,29 @@ def weighted_layers(
     known = {w.path for w in found}
     read = [w.path for w in found if not w.called]
     for path in usage.layers:
-        by_hand = any(p.ndim > 1 for p in modules[path].parameters(recurse=False))
+        if path in known or path in refusals or _matches(path, plain):
+            continue
         reads = any(not path or p.startswith(f"{path}.") for p in read)
-        if path not in known and path not in refusals and not _matches(path, plain) and (by_hand or not reads):
+        if not reads or _by_hand(network, path, modules[path], example):
             refusals[path] = f"{type(modules[path]).__name__} multiplies by a weight that is no layer of its own"
     if refusals:
-        fix = f'leave it as it is, shared by all members: {what}(plain=("{{}}",))'
-        raise RewriteError(what, [Refusal(path, why, fix.format(path or "*")) for path, why in refusals.items()])
+        raise RewriteError(what, [Refusal(path, why, _fix(what, path)) for path, why in refusals.items()])
     return found
+
+
+def _by_hand(network: nn.Module, path: str, module: nn.Module, example: Any) -> bool:
+    """Whether a module multiplies by a matrix of its own, and not only by the weights of layers below it."""
+    own = {name_in(path, name) for name, p in module.named_parameters(recurse=False) if p.ndim > 1}
+    if not own:
+        return False
+    work = trace_members(network, own, tree_map_only(Tensor, lambda t: t[:1], example)).work
+    return any(w.path == path and w.per_member and w.kind != "attention" for w in work)
+
+
+def _fix(what: str, path: str) -> str:
+    if not path:
+        return "hold the weight in an nn.Linear or a convolution"
+    return f'leave it as it is, shared by all members: {what}(plain=("{path}",))'
 
 
 def patterns(plain: Any) -> tuple[str, ...]:

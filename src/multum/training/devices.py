@@ -6,13 +6,14 @@ import os
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from torch import nn
 
 from ..errors import TrainingError
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Place", "agree", "is_first", "open_fabric"]
+__all__ = ["Place", "agree", "average_buffers", "is_first", "open_fabric"]
 
 
 class Place(NamedTuple):
@@ -47,6 +48,15 @@ def agree(fabric: Any, *values: float) -> list[float]:
     if fabric.world_size == 1:
         return list(values)
     return fabric.all_reduce(torch.tensor(values, dtype=torch.float64, device=fabric.device), reduce_op="max").tolist()
+
+
+@torch.no_grad()
+def average_buffers(fabric: Any, module: nn.Module) -> None:
+    """Running statistics become the mean over all processes; between steps those of the first one go to all."""
+    if fabric.world_size > 1:
+        for buffer in module.buffers():
+            if buffer.is_floating_point():
+                buffer.copy_(fabric.all_reduce(buffer, reduce_op="mean"))
 
 
 def is_first() -> bool:

@@ -23,6 +23,7 @@ from ..saving import load
 from ..version import __version__
 from . import checkpoint
 from .batches import stream
+from .devices import is_first
 from .loop import fit
 from .recipe import Recipe
 
@@ -104,11 +105,12 @@ def train(
     checkpoint.prepare_folder(out)
     versions = {"multum": __version__, "torch": torch.__version__, "python": platform.python_version()}
     found = {**settings, "versions": versions, "threads": torch.get_num_threads(), "last": None}
-    # Written before training, so that an interrupted run can be resumed and recognised.
-    checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
+    if is_first():  # before training, so that an interrupted run can be resumed and recognised
+        checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
     history = fit(ens, source, recipe, out=out, **options)
     found = {**found, "threads": torch.get_num_threads(), "last": history[-1]}
-    checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
+    if is_first():
+        checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
     return found
 
 

@@ -20,7 +20,7 @@ from . import resume
 from .averaging import Average, refresh_norms
 from .batches import Batches, Step, stream
 from .best import Best, held_out_nll
-from .devices import Place, agree, open_fabric
+from .devices import Place, agree, average_buffers, open_fabric
 from .interrupt import Interrupts, Stopped
 from .log import History, Log
 from .lost import is_lost, lost
@@ -66,6 +66,8 @@ class Run:
         self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=_apart(self.method, recipe))
         first = self.fabric.global_rank == 0
         self.out, self.resume = Path(out) if out is not None else None, resume
+        if tensorboard and out is None:
+            raise ConfigError("TensorBoard files go into the run folder, however: out=None; give fit an out")
         self.tensorboard = tensorboard and first
         self.bar = Bar(self, shown=progress and first)
         self.every, self.saved_at = checkpoint_seconds, time.monotonic()
@@ -138,6 +140,7 @@ class Run:
     def end_epoch(self) -> None:
         """Averages, snapshots, births, the log and a checkpoint."""
         alone = self.alone
+        average_buffers(self.fabric, self.ensemble)
         self.epoch, self.first = self.epoch + 1, 0
         within = (self.epoch - 1) % self.recipe.epochs + 1
         row = {"epoch": self.epoch, "lr": self.rate(back=1), **self.tally.together(self.fabric)}

@@ -51,7 +51,9 @@ class Tally:
         """Every process's sums, for a checkpoint."""
         if fabric.world_size == 1:
             return [self.sums]
-        return fabric.all_gather(self.tensor(fabric.device)).tolist()
+        every = torch.zeros(fabric.world_size, len(self.sums), dtype=torch.float64, device=fabric.device)
+        every[fabric.global_rank] = self.tensor(fabric.device)
+        return fabric.all_reduce(every, reduce_op="sum").tolist()
 
     def tensor(self, device: torch.device) -> Tensor:
         return torch.tensor(self.sums, dtype=torch.float64, device=device)

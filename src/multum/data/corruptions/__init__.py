@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ...errors import ConfigError, DataError, did_you_mean
-from .archive import SEVERITIES, load_archive
+from .archive import SEVERITIES, check_severity, load_archive
 from .filters import Draws
 from .jpeg import jpeg_compression
 from .liquid import spatter
@@ -105,8 +105,7 @@ def corrupt(
         raise ConfigError(
             f"a corruption is one of {len(CORRUPTIONS)}, however: {name!r}. " + did_you_mean(name, _TABLE)
         )
-    if isinstance(severity, bool) or severity not in SEVERITIES:
-        raise ConfigError(f"a severity is a whole number from 1 to 5, however: {severity!r}")
+    check_severity(severity)
     _check_images(x)
     function, constants = _TABLE[name]
     options = {}

@@ -7,12 +7,17 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from ...errors import DataError, did_you_mean
+from ...errors import ConfigError, DataError, did_you_mean
 from ..sources import Part
 
-__all__ = ["SEVERITIES", "load_archive"]
+__all__ = ["SEVERITIES", "check_severity", "load_archive"]
 
 SEVERITIES = (1, 2, 3, 4, 5)
+
+
+def check_severity(severity: int) -> None:
+    if isinstance(severity, bool | float) or severity not in SEVERITIES:
+        raise ConfigError(f"a severity is a whole number from 1 to 5, however: {severity!r}")
 
 
 def load_archive(folder: str | Path, name: str, severity: int) -> Part:
@@ -23,8 +28,7 @@ def load_archive(folder: str | Path, name: str, severity: int) -> Part:
 
     Shape: x [n, c, h, w] uint8, y [n].
     """
-    if severity not in SEVERITIES:
-        raise DataError(f"a severity is one of {', '.join(map(str, SEVERITIES))}, however: {severity!r}")
+    check_severity(severity)
     folder = Path(folder)
     images, labels = _array(folder, name), _array(folder, "labels")
     grey = images.ndim == 3

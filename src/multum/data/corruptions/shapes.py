@@ -66,7 +66,7 @@ def zoom_blur(x: Tensor, draws: Draws, end: float) -> Tensor:
     numpy's arange lets `end` itself in where rounding does (1.06 and 1.11), so the reference has those zooms too.
     """
     n, channels, height, width = x.shape
-    columns = (x.float() / 255).view(n * channels, -1).T.contiguous()
+    columns = (x.float() / 255).reshape(n * channels, -1).T.contiguous()
     mean = torch.sparse.mm(_mean_zoom(height, width, end).to(x.device), columns)
     return to_bytes(mean.T).reshape_as(x)
 
@@ -127,9 +127,15 @@ def _boxed(x: Tensor, sides: Sequence[int]) -> Tensor:
 
 
 def _box_matrix(old: int, new: int) -> Tensor:
-    """Each new pixel is the mean of the old ones whose middles lie in its box. Shape: [new, old]."""
+    """Each new pixel is the mean of the old ones whose middles lie in its box. Shape: [new, old].
+
+    Where a middle lies on the edge of a box, rounding decides: both of Pillow's tests, in its order of operations.
+    """
     scale = old / new
     middle = (torch.arange(new, dtype=torch.float64).view(-1, 1) + 0.5) * scale
-    distance = (torch.arange(old, dtype=torch.float64) + 0.5 - middle) / max(scale, 1)
-    inside = ((distance > -0.5) & (distance <= 0.5)).double()
+    places = torch.arange(old, dtype=torch.float64)
+    reach = 0.5 * max(scale, 1)
+    inside = (places >= (middle - reach + 0.5).floor()) & (places < (middle + reach + 0.5).floor())
+    distance = (places - middle + 0.5) * (1 / max(scale, 1))
+    inside = (inside & (distance > -0.5) & (distance <= 0.5)).double()
     return inside / inside.sum(1, keepdim=True)

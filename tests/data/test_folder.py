@@ -1,0 +1,172 @@
+"""Image folders: decoded by index, resized by the stated rule, and trained by the same loop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import multum
+from multum.data import folder
+from multum.errors import DataError
+from multum.training.batches import _ahead
+
+
+def picture(path: Path, width: int, height: int, colour: tuple[int, int, int], mode: str = "RGB") -> np.ndarray:
+    rng = np.random.default_rng(abs(hash((path.name, width))) % 2**32)
+    noise = rng.integers(0, 40, (height, width, 3))
+    array = np.clip(noise + np.array(colour), 0, 255).astype(np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(array).convert(mode).save(path)
+    return array
+
+
+COLOURS = {"blue": (0, 0, 180), "green": (0, 180, 0), "red": (180, 0, 0)}
+
+
+def tree(root: Path, n: int = 12) -> Path:
+    """Three classes of one colour each; sizes, shapes and file types differ."""
+    for name, colour in COLOURS.items():
+        for i in range(n):
+            kind = ("png", "jpg", "bmp")[i % 3]
+            picture(root / name / f"{i:02d}.{kind}", 10 + i % 4, 12 + i % 3, colour)
+    return root
+
+
+def test_images_are_scaled_by_the_shorter_side_and_cut_in_the_middle(tmp_path: Path) -> None:
+    files = [tmp_path / "wide.png", tmp_path / "high.png", tmp_path / "same.png", tmp_path / "gray.png"]
+    picture(files[0], 30, 10, (10, 20, 30))
+    picture(files[1], 10, 40, (200, 20, 30))
+    exact = picture(files[2], 5, 5, (1, 2, 3))
+    picture(files[3], 9, 9, (7, 8, 9), mode="L")
+    images = folder.Images(files, 5)
+    assert images.shape == (4, 3, 5, 5) and len(images) == 4 and images.dtype == torch.uint8
+    batch = images[torch.tensor([2, 0, 1, 3])]
+    assert batch.shape == (4, 3, 5, 5) and batch.dtype == torch.uint8
+    assert torch.equal(batch[0], torch.from_numpy(exact).permute(2, 0, 1))
+    for file, found in zip((files[0], files[1]), (batch[1], batch[2]), strict=True):
+        with Image.open(file) as image:
+            width, height = round(image.width * 5 / min(image.size)), round(image.height * 5 / min(image.size))
+            scaled = np.array(image.resize((width, height), Image.Resampling.BILINEAR))
+        left, top = (width - 5) // 2, (height - 5) // 2
+        assert torch.equal(found, torch.from_numpy(scaled[top : top + 5, left : left + 5]).permute(2, 0, 1))
+    assert torch.equal(batch[3][0], batch[3][1])  # gray images have three equal channels
+    assert torch.equal(images[1:3], batch[[2, 0]]) and images[torch.zeros(4, dtype=torch.bool)].shape == (0, 3, 5, 5)
+
+
+def test_images_are_turned_as_their_camera_says(tmp_path: Path) -> None:
+    array = picture(tmp_path / "a.png", 4, 4, (0, 0, 0))
+    exif = Image.Exif()
+    exif[0x0112] = 6  # rotated by a quarter turn
+    Image.fromarray(array).save(tmp_path / "b.png", exif=exif)
+    turned = folder.Images([tmp_path / "b.png"], 4)[:1][0]
+    assert torch.equal(turned, torch.from_numpy(array).permute(2, 0, 1).rot90(-1, (1, 2)))
+
+
+def test_a_folder_of_classes_becomes_data(tmp_path: Path) -> None:
+    data = multum.load_data(f"folder:{tree(tmp_path)}#size=8")
+    assert data.task == "classification" and data.outputs == 3 and data.classes == ("blue", "green", "red")
+    assert len(data.train) == 30 and len(data.test) == 6 and data.train.lazy and data.is_image
+    assert data.train.x[torch.arange(2)].shape == (2, 3, 8, 8) and data.example().dtype == torch.float32
+    prepared = data.prepare(data.train.x[:])
+    torch.testing.assert_close(prepared.mean((0, 2, 3)), torch.zeros(3), atol=1e-4, rtol=0)
+    split = data.with_validation(0.2, seed=0)
+    assert split.validation.lazy and len(split.validation) == 6 and len(split.train) == 24
+    assert not {*split.train.x.files} & {*split.validation.x.files}
+    for part in (split.train, split.validation, split.test):
+        assert all(COLOURS[f.parent.name] == [*COLOURS.values()][y] for f, y in zip(part.x.files, part.y, strict=True))
+
+
+def test_parts_of_ones_own(tmp_path: Path) -> None:
+    tree(tmp_path / "train", 4)
+    tree(tmp_path / "val", 2)
+    data = multum.load_data(f"folder:{tmp_path}")
+    assert len(data.train) == 12 and len(data.test) == 6
+    assert data.train.x.size == 10  # the shorter side of the first image, which is below 224
+    picture(tmp_path / "val" / "yellow" / "1.png", 8, 8, (200, 200, 0))
+    with pytest.raises(DataError, match="yellow"):
+        multum.load_data(f"folder:{tmp_path}")
+
+
+def test_a_folder_trains_with_the_same_loop_to_the_bit_as_from_memory(tmp_path: Path) -> None:
+    data = multum.load_data(f"folder:{tree(tmp_path)}#size=8")
+    loaded = [multum.data.Part(part.x[:], part.y) if part is not None else None for part in (data.train, data.test)]
+    from dataclasses import replace
+
+    memory = replace(data, train=loaded[0], test=loaded[1])
+    recipe = multum.Recipe(epochs=6, batch_size=8, lr=0.02, flip=True, crop=1, average_from=0.5)
+    found = []
+    for source in (data, memory):
+        net = multum.models.build("small-cnn", classes=3, in_channels=3)
+        torch.manual_seed(0)
+        net.reset_parameters()
+        ens = multum.ensemble(net, multum.Packed(members=2, alpha=2), example=data.example(), seed=0)
+        history = multum.fit(ens, source, recipe)
+        found.append(ens.state_dict())
+    assert all(torch.equal(found[0][k], found[1][k]) for k in found[0])
+    assert history[-1]["accuracy"] > 0.9
+    assert not [t for t in threading.enumerate() if "next-batch" in t.name]
+
+
+def test_the_next_item_is_made_while_the_present_one_is_used() -> None:
+    made: list[int] = []
+    second = threading.Event()
+
+    def items():
+        for i in range(3):
+            made.append(i)
+            if i == 1:
+                second.set()
+            yield i
+
+    ahead = _ahead(items())
+    assert next(ahead) == 0
+    assert second.wait(5)  # without anybody asking for it
+    assert list(ahead) == [1, 2] and made == [0, 1, 2]
+
+
+def test_errors_of_the_background_reach_the_loop(tmp_path: Path) -> None:
+    data = multum.load_data(f"folder:{tree(tmp_path)}#size=8")
+    data.train.x.files[7].write_bytes(b"no image")
+    ens = multum.ensemble(
+        multum.models.build("small-cnn", classes=3, in_channels=3), multum.Single(), example=torch.zeros(2, 3, 8, 8)
+    )
+    with pytest.raises(DataError, match=rf"{data.train.x.files[7].name}.*repair or remove it"):
+        multum.fit(ens, data, multum.Recipe(epochs=1, batch_size=8))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("folder:{}/nowhere", "no folder at"),
+        ("folder:{}/empty", "two at least"),
+        ("folder:{}/one", "two at least"),
+        ("folder:{}/hollow", "has none"),
+        ("folder:{}/alone", "test, val or validation"),
+        ("folder:{}/ok#size=0", "size is a whole number"),
+        ("folder:{}/ok#sise=9", "Did you mean size"),
+    ],
+)
+def test_what_is_no_image_folder_is_refused(name: str, message: str, tmp_path: Path) -> None:
+    for path in ("empty", "hollow/a", "hollow/b"):
+        (tmp_path / path).mkdir(parents=True)
+    for path in ("one/a/1.png", "alone/train/a/1.png", "alone/train/b/1.png", "ok/a/1.png", "ok/b/1.png"):
+        picture(tmp_path / path, 8, 8, (0, 0, 0))
+    with pytest.raises(DataError, match=message):
+        multum.load_data(name.format(tmp_path))
+
+
+def test_without_pillow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    folder._pil.cache_clear()
+    try:
+        with pytest.raises(DataError, match=r"multum\[images\]"):
+            multum.load_data(f"folder:{tree(tmp_path)}")
+    finally:
+        monkeypatch.undo()
+        folder._pil.cache_clear()

@@ -1,0 +1,131 @@
+"""Data sets by name: what comes out, what standardises it, and what is said when it cannot be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import multum
+from multum.data.sources import Data, Part, split
+from multum.errors import DataError
+
+
+def test_digits_are_uint8_images_in_three_parts_that_do_not_overlap() -> None:
+    data = multum.load_data("digits", seed=3).with_validation(0.2, seed=1)
+    assert data.task == "classification" and data.outputs == 10 and data.is_image
+    assert data.train.x.dtype == torch.uint8 and data.train.x.shape[1:] == (1, 8, 8)
+    assert len(data.train) + len(data.test) + len(data.validation) == 1797
+    counts = data.validation.y.bincount()
+    assert counts.max() - counts.min() <= 3  # stratified
+    prepared = data.prepare(multum.load_data("digits", seed=3).train.x)
+    assert abs(float(prepared.mean())) < 1e-4 and abs(float(prepared.std()) - 1) < 1e-3
+
+
+def test_diabetes_is_standardised_by_its_training_part_alone() -> None:
+    data = multum.load_data("diabetes")
+    assert data.task == "regression" and data.outputs == 2
+    x, y = data.prepare(data.train.x), data.targets(data.train.y)
+    torch.testing.assert_close(x.mean(0), torch.zeros(10), atol=1e-5, rtol=0)
+    torch.testing.assert_close(x.std(0), torch.ones(10), atol=1e-4, rtol=0)
+    assert abs(float(y.mean())) < 1e-5 and abs(float(y.std()) - 1) < 1e-4
+    assert abs(float(data.targets(data.test.y).mean())) > 1e-3
+
+
+def test_the_same_seed_splits_the_same_way_and_another_another() -> None:
+    parts = [multum.load_data("digits", seed=s).test.x for s in (0, 0, 1)]
+    assert torch.equal(parts[0], parts[1]) and not torch.equal(parts[0][:50], parts[2][:50])
+
+
+def npz(path: Path, **arrays: np.ndarray) -> str:
+    np.savez(path, **arrays)
+    return f"npz:{path}"
+
+
+def test_arrays_of_ones_own(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (12, 5, 6, 3), dtype=np.uint8)
+    name = npz(
+        tmp_path / "a.npz", x_train=images[:8], y_train=np.arange(8) % 3, x_test=images[8:], y_test=np.zeros(4, int)
+    )
+    data = multum.load_data(name)
+    assert data.train.x.shape == (8, 3, 5, 6) and data.outputs == 3
+    assert torch.equal(data.train.x, torch.from_numpy(images[:8]).permute(0, 3, 1, 2))
+    gray = npz(
+        tmp_path / "g.npz",
+        x_train=images[:8, ..., 0],
+        y_train=np.arange(8),
+        x_test=images[8:, ..., 0],
+        y_test=np.arange(4),
+    )
+    assert multum.load_data(gray).train.x.shape == (8, 1, 5, 6)
+    x = rng.normal(size=(10, 4))
+    x[:, 2] = 7.0
+    table = npz(tmp_path / "t.npz", x_train=x, y_train=rng.normal(size=10), x_test=x, y_test=rng.normal(size=10))
+    data = multum.load_data(table)
+    assert data.task == "regression"
+    assert torch.equal(data.prepare(data.train.x)[:, 2], torch.zeros(10))  # a constant column
+    index = np.stack([np.arange(6), np.arange(4, 10)])
+    rest = np.stack([np.arange(6, 10), np.arange(4)])
+    folds = npz(tmp_path / "f.npz", X=x, y=rng.normal(size=10), train_idx=index, test_idx=rest)
+    assert torch.equal(multum.load_data(folds, seed=1).train.x, torch.from_numpy(x[4:10]))
+
+
+def test_named_sets_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULTUM_DATA", str(tmp_path))
+    npz(
+        tmp_path / "mine.npz",
+        x_train=np.zeros((4, 2)),
+        y_train=np.arange(4),
+        x_test=np.zeros((2, 2)),
+        y_test=np.arange(2),
+    )
+    assert len(multum.load_data("mine").train) == 4
+    with pytest.raises(DataError, match="Did you mean mine"):
+        multum.load_data("mime")
+    with pytest.raises(DataError, match="Did you mean digits"):
+        multum.load_data("digit")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"x": np.zeros(3)}, "it holds x"),
+        ({"x_train": np.zeros((3, 2)), "y_train": np.arange(2), "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}, "3 and 2"),
+        ({"x_train": np.full((3, 2), np.nan), "y_train": np.arange(3), "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}, "NaN"),
+        ({"x_train": np.zeros((3, 2)), "y_train": np.array([0.0, np.inf, 1.0]), "x_test": np.zeros((1, 2)), "y_test": np.zeros(1)}, "NaN or infinite"),
+        ({"x_train": np.zeros((3, 2)), "y_train": np.arange(3) - 1, "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}, "-1 is among"),
+    ],
+)  # fmt: skip
+def test_arrays_that_are_not_a_data_set_are_refused(arrays: dict, message: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=message):
+        multum.load_data(npz(tmp_path / "bad.npz", **arrays))
+
+
+def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="there is none at"):
+        multum.load_data(f"npz:{tmp_path}/none.npz")
+    (tmp_path / "junk.npz").write_bytes(b"junk")
+    with pytest.raises(DataError, match=r"junk\.npz"):
+        multum.load_data(f"npz:{tmp_path}/junk.npz")
+    np.savez(tmp_path / "pickle.npz", x_train=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(DataError, match="plain numpy arrays"):
+        multum.load_data(f"npz:{tmp_path}/pickle.npz")
+
+
+def test_a_split_leaves_something_on_both_sides() -> None:
+    part = Part(torch.arange(4.0)[:, None], torch.tensor([0, 0, 1, 1]))
+    with pytest.raises(DataError, match="both parts"):
+        split(part, 0.01, 0, "classification")
+    with pytest.raises(DataError, match="between 0 and 1"):
+        split(part, 1.0, 0, "classification")
+
+
+def test_given_tensors_stay_as_they_are() -> None:
+    x, y = torch.randint(9, (5, 3)), torch.tensor([0, 2, 1, 0, 2])
+    data = Data.given(x, y, "classification")
+    assert data.outputs == 3 and data.prepare(x) is x and data.targets(y) is y
+    with pytest.raises(DataError, match="5 and 4"):
+        Data.given(x, y[:4], "classification")
