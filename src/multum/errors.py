@@ -8,6 +8,8 @@ MultumError
 ├── ExecutorError        an executor that cannot run this network was asked for   (also a RuntimeError)
 ├── CheckError           multum.check found a broken promise                      (also an AssertionError)
 ├── FileError            a saved ensemble that cannot be read                     (also a ValueError)
+├── DataError            a data set that is missing or malformed                  (also a ValueError)
+├── TrainingError        training that cannot start or go on                      (also a RuntimeError)
 └── MetricError          what a metric was given is not what it measures          (also a ValueError)
 """
 

@@ -32,8 +32,19 @@ class Row:
     makes: tuple[str, ...] = ()  # last names of the tensors that the method computes, where it does, instead of keeping
     refuses: tuple[str, ...] = ()  # networks for which `multum.ensemble` must raise RewriteError
     random: bool = False  # eval mode is random by nature: no two runs are compared
-    born: int | None = None  # members before training, where it is not all of them
+    after: Callable[[Ensemble], None] | None = None  # what stands for the training that members come from
     only: tuple[str, ...] = ()  # networks that suffice for a variant of a method; all if empty
+
+
+def gather(ens: Ensemble) -> None:
+    """A training run of a few steps into any direction, for methods whose members are places along it."""
+    generator = torch.Generator().manual_seed(0)
+    for _ in range(ens.method.members + 1):
+        with torch.no_grad():
+            for p in ens.parameters():
+                p.add_(0.1 * torch.randn(p.shape, generator=generator))
+        ens.method.collect(ens)
+    ens.method.conclude(ens)
 
 
 FEW = ("mlp", "wrn-10-1", "densenet-like", "small-vit")
@@ -60,6 +71,9 @@ METHODS = {
     "mc-dropout": Row(multum.McDropout(members=3), random=True),
     "mixture": Row(multum.Mixture(members=3), adds=MIXED, makes=GENERATED),
     "mixture-blob": Row(multum.Mixture(members=2, mode="blob", budget=2.0, templates=3), adds=MIXED, makes=GENERATED),
+    "snapshot": Row(multum.Snapshot(members=3), after=gather, only=(*FEW, "lstm")),
+    "fast-geometric": Row(multum.FastGeometric(members=3), after=gather, only=FEW),
+    "swag": Row(multum.Swag(members=3), after=gather, only=FEW),
     "hypernet": Row(
         multum.Hypernet(members=3, ablation="scratch"),
         adds=("templates", "weight_embedding"),
@@ -104,8 +118,11 @@ EXACT = {"rtol": 0, "atol": 1e-12}
 
 
 def make(method: str, network: str, seed: int | None) -> Ensemble:
-    net = NETWORKS[network]
-    return multum.ensemble(net.build(), METHODS[method].config, example=net.example(), task=net.task, seed=seed)
+    net, row = NETWORKS[network], METHODS[method]
+    ens = multum.ensemble(net.build(), row.config, example=net.example(), task=net.task, seed=seed)
+    if row.after is not None:
+        row.after(ens)
+    return ens
 
 
 made = functools.cache(make)
@@ -383,11 +400,9 @@ def test_seeds_reproduce(ens, method, network, x, row):
     one, same, other = ens, make(method, network, 5), made(method, network, 6)
     assert torch.equal(torch.get_rng_state(), state)
     assert all(torch.equal(a, b) for a, b in zip(one.state_dict().values(), same.state_dict().values(), strict=True))
+    if row.after is None and not row.random and getattr(row.config, "init", "fresh") == "fresh":
+        assert any(not torch.equal(a, b) for a, b in zip(one.parameters(), other.parameters(), strict=True))
     assert torch.equal(one.train()(x), same.train()(x))
-    if getattr(row.config, "init", "fresh") == "fresh" and not row.random:
-        assert any(
-            not torch.equal(a, b) for a, b in zip(one.state_dict().values(), other.state_dict().values(), strict=True)
-        )
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-import timm_shim  # noqa: F401  (torchvision needs it here)
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+import timm_shim  # noqa: F401  (torchvision needs it here)
 from multum.data import augment
 from multum.data.augment import Draw
 from multum.data.randaugment import OPERATIONS, randaugment

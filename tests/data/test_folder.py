@@ -162,11 +162,13 @@ def test_what_is_no_image_folder_is_refused(name: str, message: str, tmp_path: P
 
 
 def test_without_pillow_the_error_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(tmp_path)
+    tree(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
     folder._pil.cache_clear()
     try:
         with pytest.raises(DataError, match=r"multum\[images\]"):
-            multum.load_data(f"folder:{tree(tmp_path)}")
+            multum.load_data(f"folder:{tmp_path}")
     finally:
         monkeypatch.undo()
         folder._pil.cache_clear()

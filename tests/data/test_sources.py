@@ -47,41 +47,38 @@ def npz(path: Path, **arrays: np.ndarray) -> str:
 def test_arrays_of_ones_own(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (12, 5, 6, 3), dtype=np.uint8)
-    name = npz(
-        tmp_path / "a.npz", x_train=images[:8], y_train=np.arange(8) % 3, x_test=images[8:], y_test=np.zeros(4, int)
-    )
-    data = multum.load_data(name)
+    labels = {"y_train": np.arange(8) % 3, "y_test": np.zeros(4, int)}
+    data = multum.load_data(npz(tmp_path / "a.npz", x_train=images[:8], x_test=images[8:], **labels))
     assert data.train.x.shape == (8, 3, 5, 6) and data.outputs == 3
     assert torch.equal(data.train.x, torch.from_numpy(images[:8]).permute(0, 3, 1, 2))
-    gray = npz(
-        tmp_path / "g.npz",
-        x_train=images[:8, ..., 0],
-        y_train=np.arange(8),
-        x_test=images[8:, ..., 0],
-        y_test=np.arange(4),
-    )
+    gray = npz(tmp_path / "g.npz", x_train=images[:8, ..., 0], x_test=images[8:, ..., 0], **labels)
     assert multum.load_data(gray).train.x.shape == (8, 1, 5, 6)
-    x = rng.normal(size=(10, 4))
+    x, y = rng.normal(size=(10, 4)), rng.normal(size=10)
     x[:, 2] = 7.0
-    table = npz(tmp_path / "t.npz", x_train=x, y_train=rng.normal(size=10), x_test=x, y_test=rng.normal(size=10))
-    data = multum.load_data(table)
+    data = multum.load_data(npz(tmp_path / "t.npz", x_train=x, y_train=y, x_test=x, y_test=y))
     assert data.task == "regression"
     assert torch.equal(data.prepare(data.train.x)[:, 2], torch.zeros(10))  # a constant column
-    index = np.stack([np.arange(6), np.arange(4, 10)])
-    rest = np.stack([np.arange(6, 10), np.arange(4)])
-    folds = npz(tmp_path / "f.npz", X=x, y=rng.normal(size=10), train_idx=index, test_idx=rest)
+    index = {
+        "train_idx": np.stack([np.arange(6), np.arange(4, 10)]),
+        "test_idx": np.stack([np.arange(4), np.arange(4)]),
+    }
+    folds = npz(tmp_path / "f.npz", X=x, y=y, **index)
     assert torch.equal(multum.load_data(folds, seed=1).train.x, torch.from_numpy(x[4:10]))
+
+
+def test_tables_with_categories(tmp_path: Path) -> None:
+    numbers, codes = np.arange(10.0).reshape(5, 2), np.array([[0], [2], [1], [0], [2]], dtype=np.uint8)
+    arrays = {"x_cat": codes, "y": np.arange(5) % 2, "part": np.array([0, 1, 2, 0, 2], dtype=np.uint8)}
+    data = multum.load_data(npz(tmp_path / "t.npz", x_num=numbers, **arrays))
+    assert data.train.x.tolist() == [[0, 1, 1, 0, 0], [2, 3, 0, 0, 1], [6, 7, 1, 0, 0]] and len(data.test) == 2
+    turned = multum.load_data(npz(tmp_path / "u.npz", x_num_T=numbers.T, **arrays))
+    assert torch.equal(turned.train.x, data.train.x) and data.outputs == 2
 
 
 def test_named_sets_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MULTUM_DATA", str(tmp_path))
-    npz(
-        tmp_path / "mine.npz",
-        x_train=np.zeros((4, 2)),
-        y_train=np.arange(4),
-        x_test=np.zeros((2, 2)),
-        y_test=np.arange(2),
-    )
+    x, y = np.zeros((4, 2)), np.arange(4)
+    npz(tmp_path / "mine.npz", x_train=x, y_train=y, x_test=x, y_test=y)
     assert len(multum.load_data("mine").train) == 4
     with pytest.raises(DataError, match="Did you mean mine"):
         multum.load_data("mime")
@@ -92,16 +89,19 @@ def test_named_sets_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"x": np.zeros(3)}, "it holds x"),
-        ({"x_train": np.zeros((3, 2)), "y_train": np.arange(2), "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}, "3 and 2"),
-        ({"x_train": np.full((3, 2), np.nan), "y_train": np.arange(3), "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}, "NaN"),
-        ({"x_train": np.zeros((3, 2)), "y_train": np.array([0.0, np.inf, 1.0]), "x_test": np.zeros((1, 2)), "y_test": np.zeros(1)}, "NaN or infinite"),
-        ({"x_train": np.zeros((3, 2)), "y_train": np.arange(3) - 1, "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}, "-1 is among"),
+        ({"y_train": np.arange(2)}, "3 and 2"),
+        ({"x_train": np.full((3, 2), np.nan)}, "NaN"),
+        ({"y_train": np.array([0.0, np.inf, 1.0])}, "NaN or infinite"),
+        ({"y_train": np.arange(3) - 1}, "-1 is among"),
     ],
-)  # fmt: skip
+)
 def test_arrays_that_are_not_a_data_set_are_refused(arrays: dict, message: str, tmp_path: Path) -> None:
+    good = {"x_train": np.zeros((3, 2)), "y_train": np.arange(3), "x_test": np.zeros((1, 2)), "y_test": np.arange(1)}
+    multum.load_data(npz(tmp_path / "good.npz", **good))
     with pytest.raises(DataError, match=message):
-        multum.load_data(npz(tmp_path / "bad.npz", **arrays))
+        multum.load_data(npz(tmp_path / "bad.npz", **good | arrays))
+    with pytest.raises(DataError, match="it holds x"):
+        multum.load_data(npz(tmp_path / "other.npz", x=np.zeros(3)))
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:

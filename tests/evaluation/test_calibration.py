@@ -122,6 +122,11 @@ def test_what_is_refused():
     logits, labels = torch.zeros(2, 3, 4), torch.tensor([0, 1, 2])
     with pytest.raises(MetricError, match="'during'"):
         fit_temperature(logits, labels, pooling="during")
+    with pytest.raises(MetricError, match="'during'"):
+        Temperature(1.0, "during")
+    for temperature in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(MetricError, match="positive and finite"):
+            Temperature(temperature)
     with pytest.raises(MetricError, match="item 2 is 4"):
         fit_temperature(logits, torch.tensor([0, 1, 4]))
     with pytest.raises(MetricError, match=r"shape \[3\], however: \[2\]"):

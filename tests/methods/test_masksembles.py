@@ -86,7 +86,7 @@ def test_overlap_follows_the_scale() -> None:
 
 
 def test_members_of_an_ensemble_have_masks_drawn_together() -> None:
-    net, x = multum.models.build("resnet18"), torch.zeros(2, 3, 8, 8)
+    net, x = multum.models.build("wrn-10-1"), torch.zeros(2, 3, 8, 8)
     before = torch.get_rng_state()
     a, b, c = (ensemble(net, x, seed=seed) for seed in (0, 0, 1))
     assert torch.equal(torch.get_rng_state(), before)
@@ -206,7 +206,7 @@ def masked_layers(network: nn.Module, x: Any, **fields: Any) -> set[str]:
 
 
 def test_every_convolution_or_every_layer_of_a_network_without() -> None:
-    net, x = multum.models.build("resnet18"), torch.zeros(2, 3, 8, 8)
+    net, x = meta("resnet18")
     convolutions = {path for path, m in net.named_modules() if isinstance(m, nn.Conv2d)}
     assert masked_layers(net, x) == convolutions
     assert masked_layers(net, x, where="inputs") == convolutions - {"conv1"} | {"fc"}
@@ -450,8 +450,10 @@ def test_a_split_batch_gives_every_member_its_own_rows() -> None:
     assert not repeated.per_member and repeated.x is x and repeated.y is y
     pair = ens.method.batch((x, y), y)
     assert pair.x[0].shape == (4, 2, 4, 6, 6) and pair.x[1].shape == (4, 2)
-    with pytest.raises(ConfigError, match=r"7 rows for members=4; use batches of 4 rows"):
-        ens.method.batch(x[:7], y[:7])
+    for rows, expected in ((7, [0, 1, 2, 3, 4, 5, 6, 0]), (2, [0, 1, 0, 1])):  # the last batch of an epoch
+        uneven = ens.method.batch(x[:rows], torch.arange(rows))
+        assert uneven.y.flatten().tolist() == expected
+        assert torch.equal(uneven.x.flatten(0, 1), x[expected])
 
 
 # -- promises ----------------------------------------------------------------------------------------------------------

@@ -315,6 +315,17 @@ def test_the_groups_of_a_resnext_stay():
     assert all(2 * found[path].out_channels == base[path].out_channels for path in grouped)
 
 
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_the_width_rule_counts_all_groups(kind):
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Conv2d(3, 6, 1), kind(6, 6, 1, groups=2), nn.Conv2d(6, 2, 1))
+    thinner = packed(net, torch.zeros(2, 3, 2, 2), members=2, alpha=1.5)
+    # int(1.5 * 6) / 2 = 4.5 -> 5 -> 6 in two groups; three channels for each group alone would be int(4.5) / 2 -> 2
+    assert [layer.out_channels for layer in thinner] == [6, 6, 2]
+    thinner = packed(net, torch.zeros(2, 3, 2, 2), members=3, alpha=1.5)
+    assert [layer.out_channels for layer in thinner] == [4, 4, 2]  # 9 / 3 = 3 -> 4
+
+
 def test_a_network_s_own_groups_are_multiplied():
     torch.manual_seed(0)
     net = nn.Sequential(

@@ -49,9 +49,8 @@ def data() -> multum.Data:
     x = (torch.rand(100, 1, 7, 7, generator=g) * 100).to(torch.uint8) + (y * 50).to(torch.uint8).view(-1, 1, 1, 1)
     part = multum.data.Part(x, y)
     mean, std = torch.tensor(0.4).view(1, 1, 1), torch.tensor(0.3).view(1, 1, 1)
-    return multum.Data(
-        "made", "classification", part.rows(torch.arange(80)), part.rows(torch.arange(80, 100)), 3, mean, std
-    )
+    train, test = part.rows(torch.arange(80)), part.rows(torch.arange(80, 100))
+    return multum.Data("made", "classification", train, test, 3, mean, std)
 
 
 def main(folder: Path, devices: int, names: list[str]) -> None:

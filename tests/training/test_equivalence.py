@@ -6,11 +6,11 @@ import copy
 from dataclasses import replace
 
 import pytest
-import timm_shim  # noqa: F401  (LAMB is timm's)
 import torch
 from torch import Tensor, nn
 
 import multum
+import timm_shim  # noqa: F401  (LAMB is timm's)
 from multum.training.averaging import Average, refresh_norms
 
 DOUBLE = multum.Recipe(

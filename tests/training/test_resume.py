@@ -13,12 +13,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import timm_shim  # noqa: F401  (LAMB is timm's)
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import multum
+import timm_shim  # noqa: F401  (LAMB is timm's)
 from multum.errors import TrainingError
 from multum.training import checkpoint, job
 from multum.training.optimizers import Optimizers
@@ -115,7 +115,7 @@ def test_kill_9_twenty_times(name: str, little_data: str, tmp_path: Path) -> Non
 
 
 class Noisy(nn.Module):
-    """Dropout of multum's and randomness of torch's own generator."""
+    """Batch norm and dropout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +193,7 @@ SETTINGS = {
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_a_crash_anywhere_leaves_no_trace(name: str, crash, tmp_path: Path) -> None:
-    """Crashes at the first move, inside an epoch, around the middle, and near the end; a checkpoint after every move."""
+    """Crashes at the first move, inside an epoch, around the middle, and near the end; checkpoints after every move."""
     method, fields = SETTINGS[name]
     recipe = replace(BASE, **fields)
     whole = multum.fit(made(method), given(), recipe, out=tmp_path / "whole")

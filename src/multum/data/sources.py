@@ -199,10 +199,13 @@ def _from_npz(path: Path, name: str, seed: int) -> Data:
         both = Part(_items(arrays["X"]), _labels(arrays["y"]))
         i = seed % len(arrays["train_idx"])
         train, test = (both.rows(torch.as_tensor(arrays[k][i], dtype=torch.int64)) for k in ("train_idx", "test_idx"))
+    elif {"y", "part"} <= set(arrays) and {"x_num", "x_num_T"} & set(arrays):
+        both, test_rows = Part(_table(arrays), _labels(arrays["y"])), torch.as_tensor(arrays["part"] == 2)
+        train, test = both.rows(~test_rows), both.rows(test_rows)
     else:
         raise DataError(
-            f"{path} holds x_train, y_train, x_test, y_test (or X, y, train_idx, test_idx), however: "
-            f"it holds {', '.join(sorted(arrays))}"
+            f"{path} holds x_train, y_train, x_test, y_test (or X, y, train_idx, test_idx; or x_num, x_cat, y, part), "
+            f"however: it holds {', '.join(sorted(arrays))}"
         )
     if len(train.x) != len(train.y) or len(test.x) != len(test.y):
         raise DataError(f"items and targets of {path} are equally many, however: {len(train.x)} and {len(train.y)}")
@@ -236,6 +239,13 @@ def _items(x: np.ndarray) -> Tensor:
     if t.ndim == 4 and t.shape[-1] in (1, 3) and t.shape[1] not in (1, 3):
         return t.permute(0, 3, 1, 2).contiguous()
     return t
+
+
+def _table(arrays: dict[str, np.ndarray]) -> Tensor:
+    """Numbers as they are, then a column of zeros and ones per category."""
+    numbers = torch.as_tensor(arrays["x_num"] if "x_num" in arrays else arrays["x_num_T"].T.copy())
+    codes = torch.as_tensor(arrays["x_cat"]).long() if "x_cat" in arrays else numbers[:, :0].long()
+    return torch.cat([numbers.float(), *(torch.nn.functional.one_hot(c).float() for c in codes.unbind(1))], 1)
 
 
 def _labels(y: np.ndarray) -> Tensor:

@@ -43,6 +43,11 @@ class Temperature:
     nll: float = math.nan  # on the data it was fitted to
     nll_unscaled: float = math.nan  # there, with T = 1
 
+    def __post_init__(self) -> None:
+        _check_pooling(self.pooling)
+        if not 0 < self.temperature < math.inf:
+            raise MetricError(f"a temperature is positive and finite, however: temperature={self.temperature}")
+
     def __call__(self, logits: Tensor) -> Prediction:
         """**Shape**: logits ``[members, batch, classes, ...]``."""
         return _scaled(Prediction.from_logits(logits), self.temperature, self.pooling)
@@ -59,8 +64,7 @@ def fit_temperature(logits: Tensor, labels: Tensor, *, pooling: str = "before") 
     >>> round(found.temperature, 4), round(3 / torch.tensor(3.0).log().item(), 4)
     (2.7307, 2.7307)
     """
-    if pooling not in ("before", "after"):
-        raise MetricError(f"pooling is before or after, however: {pooling!r}")
+    _check_pooling(pooling)
     prediction = Prediction.from_logits(logits.double())
     check_prediction(prediction)
     labels = check_labels(labels, prediction.logits[0]).unsqueeze(1)
@@ -84,6 +88,11 @@ def fit_temperature(logits: Tensor, labels: Tensor, *, pooling: str = "before") 
 def _scaled(prediction: Prediction, temperature: float, pooling: str) -> Prediction:
     logits = prediction.logits if pooling == "before" else prediction.log_probs.unsqueeze(0)
     return Prediction(logits / temperature)
+
+
+def _check_pooling(pooling: str) -> None:
+    if pooling not in ("before", "after"):
+        raise MetricError(f"pooling is before or after, however: {pooling!r}")
 
 
 def _search(loss: Callable[[float], float]) -> tuple[float, float]:

@@ -178,15 +178,17 @@ class Masksembles(Method):
             )
 
     def batch(self, x: Any, y: Any, generator: torch.Generator | None = None) -> Batch:
+        """The batch for all, or consecutive equal parts of it; where it does not divide, its first rows come again."""
         if self.feed == "repeat":
             return super().batch(x, y, generator)
         rows = next(t for t in tree_flatten(x)[0] if isinstance(t, Tensor)).shape[0]
-        if rows % self.members or not rows:
-            raise ConfigError(
-                f'feed="split" gives every member an equal part of the batch, however: {rows} rows for '
-                f"members={self.members}; use batches of {max(1, rows // self.members) * self.members} rows"
-            )
-        x, y = tree_map_only(Tensor, lambda t: t.unflatten(0, (self.members, -1)), (x, y))
+        again = torch.arange(-rows % self.members) % rows
+
+        def part(t: Tensor) -> Tensor:
+            t = torch.cat([t, t[again.to(t.device)]]) if len(again) else t
+            return t.unflatten(0, (self.members, -1))
+
+        x, y = tree_map_only(Tensor, part, (x, y))
         return Batch(x, y, per_member=True)
 
     def alone(self) -> Masksembles:

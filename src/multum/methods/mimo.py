@@ -57,9 +57,6 @@ class _Wide:
         for name, width in attributes_for(self, {"weight": shape}).items():  # type: ignore[arg-type]
             setattr(self, name, width)
 
-    def blocks(self, tensor: Tensor, dim: int) -> list[Tensor]:
-        return list(tensor.chunk(self.members, dim))
-
     def become_plain(self) -> None:
         self.__class__ = self.plain  # type: ignore[assignment]
         for name in ("members", "row"):
@@ -85,7 +82,7 @@ class MimoStem(_Wide):
 
     def fold(self) -> None:
         """Where all members see one input, their kernels add up."""
-        self.put(weight=torch.stack(self.blocks(self.weight, self.side)).sum(0))
+        self.put(weight=torch.stack(self.weight.chunk(self.members, self.side)).sum(0))
         self.become_plain()
 
 
@@ -114,8 +111,8 @@ class MimoHead(_Wide):
     def fold(self) -> None:
         weight, bias = self.weight, self.bias
         self.put(
-            weight=self.blocks(weight, self.side)[self.row],
-            bias=None if bias is None else self.blocks(bias, 0)[self.row],
+            weight=weight.chunk(self.members, self.side)[self.row],
+            bias=None if bias is None else bias.chunk(self.members)[self.row],
         )
         self.become_plain()
 
@@ -207,10 +204,13 @@ class Mimo(Method):
 
     def _check_rows(self, one: nn.Module, example: Any) -> None:
         """Each member's rows pass through on their own, in training and in eval, or an error says where they do not."""
-        x = tree_map_only(Tensor, _noisy, two_rows(example))
-        meta = any(t.is_meta for t in one.parameters())  # there only shapes can be compared, and one member tells all
-        numbers = [0] if meta else range(self.members)
-        alone = [_attempt(self.unfold(skeleton(one, _copied), i).eval(), x)[0] for i in numbers]
+        plain = [self.unfold(skeleton(one, _copied), i).eval() for i in range(self.members)]
+        meta = any(t.is_meta for t in one.parameters())  # there only shapes can be compared
+        x = two_rows(example)
+        noisy = tree_map_only(Tensor, _noisy, x)
+        if not meta and _attempt(plain[0], noisy)[0] is not None:  # else noise is not an input of this network
+            x = noisy
+        alone = [_attempt(network, x)[0] for network in plain[: 1 if meta else None]]
         for training in (False,) if meta else (True, False):
             out, path, reason = _attempt(skeleton(one, _copied).train(training), fold_rows(x, self.members))
             if reason:
@@ -219,7 +219,7 @@ class Mimo(Method):
             expected = torch.cat(alone * (self.members // len(alone)))
             if out.shape != expected.shape:
                 reason = f"the outputs are {tuple(out.shape)}, not {tuple(expected.shape)}"
-            elif not meta:
+            elif not meta and bool(expected.isfinite().all()):
                 distance = (out - expected).abs().max() / expected.abs().max().clamp_min(1e-30)
                 if not distance <= 10 * torch.finfo(out.dtype).eps ** 0.5:
                     reason = "a member's outputs depend on the rows of another"
@@ -257,34 +257,29 @@ def _copied(t: Tensor) -> Tensor:
 
 def _noisy(t: Tensor) -> Tensor:
     """An example of zeros would hide which row is which."""
-    generator = torch.Generator().manual_seed(0)
-    return t + torch.rand(t.shape, generator=generator).to(t) if t.is_floating_point() and not t.is_meta else t
+    noise = torch.rand(t.shape, generator=torch.Generator().manual_seed(0))
+    return t + noise.to(t) if t.is_floating_point() else t
 
 
 def _check_layers(network: nn.Module, stem: str, head: str) -> None:
     """Everything about the two layers that Mimo cannot widen, in one error."""
-    modules, tied = dict(network.named_modules()), names_of(network)
     refusals = []
     for name, path in (("stem", stem), ("head", head)):
-        module = modules[path]
-        weight = getattr(module, "_parameters", {}).get("weight")
-        mine = [f"{path}.{n}" for n, _ in module.named_parameters(recurse=False)]
-        ties = [t for t, names in tied.items() if len(names) > 1 and set(mine) & set(names)]
-        other = f"name another layer, as in Mimo({name}=path)"
-        if not isinstance(module, KINDS) or weight is None:
-            reason = f"the {name} is a convolution or a linear layer with a weight, however: {type(module).__name__}"
-            refusals.append(Refusal(path, reason, f"put an nn.Linear or nn.Conv in its place, or {other}"))
+        module: Any = network.get_submodule(path)
+        mine = {f"{path}.{n}" for n, _ in module.named_parameters(recurse=False)}
+        tied = [first for first, names in names_of(network).items() if len(names) > 1 and mine & set(names)]
+        if not isinstance(module, KINDS) or "weight" not in module._parameters:
+            found, fix = f"is a convolution or a linear layer, however: {type(module).__name__}", "put one there"
         elif getattr(module, "groups", 1) != 1:
-            reason = f"the {name} has one group, however: groups={module.groups}, which would keep members apart"
-            refusals.append(Refusal(path, reason, f"use groups=1 there, or {other}"))
-        elif ties:
-            fix = f"untie it, or {other}"
-            refusals.append(Refusal(path, f"the {name} has tensors of its own, however: {ties[0]} is tied", fix))
+            found, fix = f"mixes all its channels, however: groups={module.groups}", "use groups=1"
+        elif tied:
+            found, fix = f"has tensors of its own, however: {tied[0]} is tied", "untie it"
         elif not all(p.requires_grad for p in module.parameters()):
-            reason = f"the {name} is widened and starts anew, however: it is frozen"
-            refusals.append(Refusal(path, reason, f"unfreeze it with requires_grad_(True), or {other}"))
-    if stem == head:
-        reason = "stem and head are two layers with a body between them, however: they are one"
-        refusals.append(Refusal(stem, reason, "use Deep for a network of one layer"))
+            found, fix = "is widened and starts anew, however: it is frozen", "unfreeze it with requires_grad_(True)"
+        elif stem == head:
+            found, fix = "is another layer than the other end, however: they are one", "use Deep"
+        else:
+            continue
+        refusals.append(Refusal(path, f"the {name} {found}", f"{fix}, or name another layer, as in Mimo({name}=path)"))
     if refusals:
         raise RewriteError("Mimo", refusals)

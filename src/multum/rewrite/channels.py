@@ -109,10 +109,12 @@ class ChannelTracer:
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     edges: list[np.ndarray] = field(default_factory=list)
     picked: list[np.ndarray] = field(default_factory=list)
+    repeated: dict[int, int] = field(default_factory=dict)  # first number of a dimension -> channels per index
     norms: dict[str, list[Tensor]] = field(default_factory=dict)
     refusals: dict[tuple[str, str], Refusal] = field(default_factory=dict)
     untouched: dict[int, str] = field(default_factory=dict)
     fixed: Tensor = field(default_factory=lambda: torch.zeros(1, dtype=torch.bool))
+    shortens: bool = True
 
     # -- notes of what exists before the run -------------------------------------------------------------------------
 
@@ -201,6 +203,9 @@ class ChannelTracer:
         for slot in slots:
             self.tie(slot, torch.tensor(FIXED))
 
+    def repeats(self, numbers: Tensor, times: int) -> None:
+        self.repeated[int(numbers[0])] = times
+
     def picks(self, slot: Tensor) -> None:
         self.picked.append(np.unique(numbers_in(slot).numpy()))
 
@@ -226,7 +231,7 @@ class ChannelTracer:
         picks = [np.unique(label[numbers]) for numbers in self.picked]
         return Channels(
             classes=classes,
-            segments=_segments(classes, picks),
+            segments=_segments(classes, picks, {key: self.repeated.get(n, 1) for key, n in self.first.items()}),
             refusals=list(self.refusals.values()),
             unused=[n for n in self.untouched.values() if n in parameters and parameters[n].numel() > 1],
             wide=[n for n, shape in self.shapes.items() if self.is_wide(n, shape, inside)],
@@ -252,13 +257,15 @@ class ChannelTracer:
         return component, touched
 
 
-def _segments(classes: dict[str, list[np.ndarray]], picks: list[np.ndarray]) -> list[Segment]:
+def _segments(
+    classes: dict[str, list[np.ndarray]], picks: list[np.ndarray], repeated: dict[tuple[str, int], int]
+) -> list[Segment]:
     uses: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     for name, dims in classes.items():
         for d, labels in enumerate(dims):
             found, counts = np.unique(labels[labels != 0], return_counts=True)
             for label, times in zip(found.tolist(), counts.tolist(), strict=True):
-                uses[label].append((name, d, times))
+                uses[label].append((name, d, times * repeated[name, d]))
     picked: dict[int, list[int]] = defaultdict(list)
     for i, labels in enumerate({pick.tobytes(): pick for pick in picks}.values()):
         for label in labels.tolist():

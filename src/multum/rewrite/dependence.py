@@ -70,6 +70,8 @@ class _Note(NamedTuple):
 
 
 class _MemberTracer:
+    shortens = False  # every step costs
+
     def __init__(self) -> None:
         self.usage = Usage()
         self.path = ""

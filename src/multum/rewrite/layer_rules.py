@@ -83,6 +83,7 @@ def _convolution(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iter
         tracer.tie(into.view(groups, -1), channels)
         out_numbers = into.repeat_interleave(weight.shape[1])
     elif transposed:
+        tracer.repeats(out, groups)
         tracer.tie(into.view(groups, -1)[:1], into.view(groups, -1))
         tracer.tie(into.view(groups, -1), channels)
         out_numbers = out.repeat(groups)
@@ -90,6 +91,7 @@ def _convolution(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iter
         tracer.tie(out.view(groups, -1), channels)
         out_numbers = out
     else:
+        tracer.repeats(into, groups)
         tracer.tie(into.view(1, -1), channels)
         tracer.tie(out.view(groups, -1)[:1], out.view(groups, -1))
         out_numbers = out

@@ -128,7 +128,7 @@ def _proven(
 
 
 def _perturbed(network: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
-    """A copy in float64 whose weights differ a little, and are 0 only where masked: a head of zeros hides everything."""
+    """A copy in float64 with slightly other weights, 0 only where masked: a head of zeros would hide everything."""
     new = skeleton(network, lambda t: t.detach().to(torch.float64 if t.is_floating_point() else t.dtype, copy=True))
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():

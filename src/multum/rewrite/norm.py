@@ -97,7 +97,7 @@ def _(info: Any, in_dims: Any, x: Tensor, weight: Any, bias: Any, running: Any, 
     shape = (members, 1, channels, *(1 for _ in rest))
     y = y if weight is None else y * weight.reshape(shape)
     y = y if bias is None else y + bias.reshape(shape)
-    return (y, *stats), (0, None, None, None)
+    return (y.to(x.dtype), *stats), (0, None, None, None)
 
 
 class _MemberNorm(nn.modules.batchnorm._BatchNorm):

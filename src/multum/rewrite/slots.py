@@ -48,6 +48,9 @@ class Ties(Tracer, Protocol):
     def refuse(self, reason: str, fix: str) -> None:
         """The running module does something that has no rule."""
 
+    def repeats(self, numbers: Tensor, times: int) -> None:
+        """Every index of this dimension of a weight stands for so many channels."""
+
     def picks(self, slot: Tensor) -> None:
         """The running operation takes these channels out of others, by their position."""
 

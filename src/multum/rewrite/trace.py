@@ -25,6 +25,7 @@ class Tracer(Protocol):
     """What `Traced` tensors report to."""
 
     path: str  # of the module that is running
+    shortens: bool  # whether two steps of a sequence say as much as all
 
     def enter(self, path: str, inputs: Any) -> None:
         """A module is about to run on these inputs."""
@@ -58,6 +59,13 @@ class Traced(Tensor):
         return f"Traced({tuple(self.shape)}, note={self.note})"
 
     @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
+        with torch._C.DisableTorchFunctionSubclass():
+            if func.__name__ in _RECURRENT and isinstance(args[0], Tensor) and args[0].is_meta:
+                return _recurrent(func, *args)
+            return func(*args, **(kwargs or {}))
+
+    @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):  # type: ignore[override]
         kwargs = kwargs or {}
         traced = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
@@ -80,6 +88,20 @@ class Traced(Tensor):
             for leaf, note in zip(leaves, notes, strict=True)
         ]
         return spec.unflatten(wrapped)
+
+
+_RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def _recurrent(func: Any, x: Tensor, *rest: Any) -> Any:
+    """A recurrent layer, on two steps of its sequence if the tracer allows: the others only do the same again."""
+    tracers = [t.tracer for t in tree_flatten((x, rest))[0] if isinstance(t, Traced)]
+    dim = 1 if rest[-1] is True else 0  # batch_first comes last; packed sequences [rows, features] have none
+    if x.ndim != 3 or x.shape[dim] <= 2 or not tracers[0].shortens:
+        return func(x, *rest)
+    out, *states = func(x.narrow(dim, 0, 2), *rest)
+    shape = [x.shape[d] if d == dim else n for d, n in enumerate(out.shape)]
+    return out.narrow(dim, 0, 1).expand(shape), *states
 
 
 def writes_first(func: Any) -> bool:

@@ -88,6 +88,7 @@ class Edit:
 
 def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tensor]) -> nn.Module:
     """Change the network in place: layers and attributes from the edits, parameters and buffers from `tensors`."""
+    modules = dict(network.named_modules())
     for edit in edits:
         attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in edit.attributes.items()}
         if edit.layer is not None and edit.layer not in LAYERS:
@@ -98,8 +99,8 @@ def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tenso
         if kind is not None and issubclass(kind, nn.Module):
             parent, _, child = edit.path.rpartition(".")
             network.get_submodule(parent).add_module(child, kind(**attributes))
+            modules = dict(network.named_modules())
             continue
-        modules = dict(network.named_modules())
         if edit.path not in modules:
             raise ConfigError(
                 f"an edit names a module that the network has, however: {edit.path!r}. "

@@ -136,7 +136,12 @@ class Batches:
         if world == 1:
             return step
         mine = torch.arange(rank, step.y.shape[dim], world, device=step.y.device)
-        return step._replace(x=step.x.index_select(dim, mine), y=step.y.index_select(dim, mine))
+        return Step(
+            step.x.index_select(dim, mine),
+            step.y.index_select(dim, mine),
+            step.per_member,
+            rows=step.rows[..., rank::world],
+        )
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

@@ -17,10 +17,10 @@ History = list[dict[str, Any]]
 class Log:
     """`log.jsonl` of a run folder, written whole each time, so that a resumed run leaves no line twice."""
 
-    def __init__(self, folder: Path, tensorboard: bool):
+    def __init__(self, folder: Path, tensorboard: bool, shown: int = 0):
         self.path = folder / "log.jsonl"
         self.board = _board(folder) if tensorboard else None
-        self.shown = 0
+        self.shown = shown  # rows that TensorBoard has
 
     def write(self, history: History) -> None:
         write_text(self.path, "".join(json.dumps(row) + "\n" for row in history))

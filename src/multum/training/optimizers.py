@@ -1,8 +1,8 @@
-"""Optimizers of an ensemble: one for what members share, and one per member, or one for all, for what they own.
+"""Optimizers of an ensemble: one for all, or one per member for what it owns and one for what members share.
 
 Members that step apart (one specialist at a time, norms per member as in LAMB and clipping) get an optimizer each, on
 slices of the own tensors: a member that does not step neither decays nor drifts. Members that always step together
-under an elementwise rule share one optimizer on the stacked tensors, which gives the same numbers with fewer calls.
+under an elementwise rule need only one, on the stacked and the shared tensors: the same numbers with fewer calls.
 """
 
 from __future__ import annotations
@@ -33,22 +33,19 @@ class Optimizers:
     def __init__(self, ensemble: Ensemble, recipe: Recipe, fabric: Any, *, apart: bool):
         self.ensemble, self.recipe, self.fabric, self.apart = ensemble, recipe, fabric, apart
         self.undecayed = set(ensemble.method.undecayed(ensemble))
-        self.shared = self._make({n: p for n, p in _trainable(ensemble) if n not in set(ensemble.own)})
-        self.own: list[Optimizer] = []
+        own = set(ensemble.own) if apart else set()
+        self.shared = self._make({n: p for n, p in _trainable(ensemble) if n not in own})  # and, if not apart, the rest
         self.adopt_members()
 
     def adopt_members(self) -> None:
         """Optimizers with empty state for the own tensors as they are now; the shared one keeps its state."""
-        own = {n: p for n, p in _trainable(self.ensemble) if n in set(self.ensemble.own)}
+        own = {n: p for n, p in _trainable(self.ensemble) if self.apart and n in set(self.ensemble.own)}
         self.decaying: list[Tensor] = [p for n, p in _trainable(self.ensemble) if n not in self.undecayed]
-        self.gradients = [torch.zeros_like(p) for p in own.values()] if self.apart else []
-        if not self.apart:
-            found = [self._make(own)]
-        else:
-            for p, gradient in zip(own.values(), self.gradients, strict=True):
-                p.grad = gradient
-            found = [self._make({n: _slice(p, i) for n, p in own.items()}) for i in range(self.ensemble.members)]
-        self.own = [o for o in found if o is not None]
+        self.gradients = [torch.zeros_like(p) for p in own.values()]
+        for p, gradient in zip(own.values(), self.gradients, strict=True):
+            p.grad = gradient
+        members = range(self.ensemble.members if own else 0)
+        self.own = [self._make({n: _slice(p, i) for n, p in own.items()}) for i in members]
 
     def set_rate(self, rate: float) -> None:
         for optimizer in self.all():
@@ -71,8 +68,6 @@ class Optimizers:
             optimizer.step()
         if self.gradients:
             torch._foreach_zero_(self.gradients)
-        elif self.own:
-            self.own[0].zero_grad()
         if shared and self.shared is not None:
             self.shared.zero_grad()
 
@@ -118,7 +113,7 @@ class Optimizers:
         if self.shared is not None:
             yield SHARED, self.shared
 
-    def _make(self, named: dict[str, nn.Parameter]) -> Optimizer | None:
+    def _make(self, named: dict[str, nn.Parameter]) -> Any:
         groups = [
             {"params": [p for n, p in named.items() if (n in self.undecayed) is kept], "weight_decay": decay}
             for kept, decay in ((False, self.recipe.weight_decay), (True, 0.0))

@@ -190,7 +190,7 @@ class Run:
         try:
             if self.out is not None:
                 resume.begin(self, self.out, self.resume)
-                self.log = Log(self.out, self.tensorboard)
+                self.log = Log(self.out, self.tensorboard, shown=len(self.history))
         except BaseException:
             self._restore_torch()
             raise
