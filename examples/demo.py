@@ -1,6 +1,6 @@
 """Train Single, Deep and Packed on the digits that ship with scikit-learn, and print what each is worth and costs.
 
-    make demo
+make demo
 """
 
 from __future__ import annotations
