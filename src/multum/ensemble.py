@@ -104,7 +104,9 @@ class Ensemble(nn.Module):
         self.__dict__["own"] = tuple(name for name in present if name in set(own))
         one = self.single()
         fed = fold_rows(two_rows(example), members) if folded else two_rows(example)
-        usage = _usage(one, own, fed if folded else tree_map_only(Tensor, lambda t: t[:1], example))
+        # Networks that share no weight depend on their member everywhere, and need not be followed.
+        apart = bool(own) and {n for n, _ in network.named_parameters()} <= set(own)
+        usage = None if apart else _usage(one, own, fed if folded else tree_map_only(Tensor, lambda t: t[:1], example))
         _install_natives(network, self.randomness, members, usage)
         numbers = [n for n, b in network.named_buffers() if n.rpartition(".")[2] == "member" and n not in present]
         drawing = {path: m for path, m in network.named_modules() if isinstance(m, Drawing)}
@@ -121,7 +123,7 @@ class Ensemble(nn.Module):
             self.__dict__["has_trunk"] = True
         self.__dict__["vmap_refused"] = refused = self._probe(example)
         # A trunk that all members share runs outside of vmap, until each of them brings an input of its own.
-        trunk = self.has_trunk or usage is None
+        trunk = self.has_trunk or (usage is None and not apart)
         self.__dict__["_own_inputs_refused"] = bool(not refused and trunk and self._probe(example, per_member=True))
         if self.vmap_refused and members > 1:
             log.warning("multum runs this ensemble member after member (executor 'loop'): %s", self.vmap_refused)

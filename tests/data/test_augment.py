@@ -123,6 +123,18 @@ def test_a_member_alone_gets_the_numbers_it_gets_among_the_others(apply: str) ->
         torch.testing.assert_close(run(x[rows], y[rows], draw(members=3, only=i)), every[rows])
 
 
+@pytest.mark.parametrize("apply", ["flip", "crop", "cutout"])
+def test_a_share_of_the_rows_gets_the_numbers_it_gets_in_the_whole_batch(apply: str, x: Tensor) -> None:
+    x = x[:10]
+    fields = {"flip": (), "crop": (2,), "cutout": (3,)}[apply]
+    whole = getattr(augment, apply)(x, *fields, draw(members=2)).view(2, 5, 3, 6, 8)
+    for rank in range(2):
+        part = slice(rank, None, 2)
+        mine = x.view(2, 5, 3, 6, 8)[:, part].flatten(0, 1)
+        found = getattr(augment, apply)(mine, *fields, draw(members=2, part=part, whole_batch=5))
+        assert torch.equal(found.view(2, -1, 3, 6, 8), whole[:, part])
+
+
 def test_partners_stay_in_their_batch() -> None:
     partners = draw(members=3).partners(12).view(3, 4)
     for i, mine in enumerate(partners):

@@ -401,6 +401,13 @@ def test_a_head_of_zeros_proves_nothing() -> None:
     assert (member.first.out_channels, member.second.out_channels) == (16, 10)
 
 
+def test_a_network_that_insists_on_float32_keeps_its_channels() -> None:
+    net, x = Chain(lambda x: F.relu(x.float())), random(3, 4, 6, 6).float()
+    ens = ensemble(net, x).eval()
+    assert ens.member(0).first.out_channels == 16
+    assert differences(ens.member(0)(x), ens(x)[0]) <= 1e-5
+
+
 def test_flattened_and_concatenated_channels_go_with_all_their_columns() -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:

@@ -127,6 +127,28 @@ def test_an_output_that_would_change_is_refused():
     assert shapes(thin(net, 0.5, torch.randn(2, 3))) == shapes(net)  # resizing fixes the width
 
 
+def test_a_width_that_only_training_uses():
+    class Centred(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("centre", torch.zeros(32))
+
+        def forward(self, x: Tensor) -> Tensor:
+            if self.training:
+                self.centre.lerp_(x.mean(0), 0.1)
+            return x
+
+    net = hidden(lambda n, x: n.head(n.centred(n.stem(x))), centred=Centred())
+    [(path, reason)] = refusals(net, torch.randn(4, 3))
+    assert path == "centred" and "does not run in training" in reason
+    assert torch.equal(net.centred.centre, torch.zeros(32))
+
+
+def test_a_network_that_cannot_train_on_the_example_may_still_be_thinned():
+    net = hidden(lambda n, x: n.head(n.norm(n.stem(x))), norm=nn.BatchNorm1d(32))
+    assert thin(net, 0.5, torch.randn(1, 3)).norm.num_features == 16
+
+
 # -- writing in place --------------------------------------------------------------------------------------------------
 
 

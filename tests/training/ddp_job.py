@@ -21,8 +21,12 @@ RECIPE = multum.Recipe(
 )  # 80 rows: 5 steps an epoch
 
 JOBS: dict[str, tuple[multum.methods.Method, dict]] = {
-    "deep": (multum.Deep(members=2), {"order": "own", "accumulate": 2, "crop": 1, "flip": True, "mixup": 0.3}),
-    "packed": (multum.Packed(members=2, alpha=1), {"optimizer": "adamw", "lr": 0.01, "average_from": 0.5}),
+    "deep": (multum.Deep(members=2), {"order": "own", "accumulate": 2, "crop": 1, "flip": True}),
+    "mixed": (multum.Deep(members=2), {"order": "own", "crop": 1, "mixup": 0.3, "cutmix": 0.5}),
+    "packed": (
+        multum.Packed(members=2, alpha=1),
+        {"optimizer": "adamw", "lr": 0.01, "average_from": 0.5, "crop": 2, "flip": True},
+    ),
     "batchensemble": (multum.BatchEnsemble(members=2), {"label_smoothing": 0.1, "keep": "best", "validation": 0.2}),
     "mimo": (multum.Mimo(members=2, rho=0.5, repeats=2), {}),
     "hypernet": (multum.Hypernet(members=3, birth_epoch=2), {"accumulate": 2}),

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 import multum
 import timm_shim  # noqa: F401  (LAMB is timm's)
+from multum.training import run as run_module
 from multum.training.averaging import Average, refresh_norms
 
 DOUBLE = multum.Recipe(
@@ -174,6 +175,43 @@ def test_swag_recomputes_the_statistics_of_every_sample() -> None:
         torch.testing.assert_close(member[1].running_var, var, rtol=0, atol=1e-10)
     means = ens.state_dict()["1.running_mean"]
     assert (means[0] - means[1]).abs().max() > 1e-6
+
+
+def test_snapshots_of_the_running_average_with_statistics_of_their_own() -> None:
+    """METHODS 1.12: without cycles, where the recipe averages, a snapshot is the average at its epoch."""
+    ens = made(multum.Snapshot(members=2, cycles=False, start=0.5))
+    seen: list[Tensor] = []
+    add = Average.add
+
+    def spy(self: Average, weights: dict[str, Tensor]) -> None:
+        seen.append(weights["0.weight"].detach().clone())
+        add(self, weights)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Average, "add", spy)
+        multum.fit(ens, images(), replace(DOUBLE, average_from=0.25))  # after epochs 2, 3, 4; snapshots at 3 and 4
+    wanted = torch.cat([torch.stack(seen[:2]).mean(0), torch.stack(seen).mean(0)])
+    torch.testing.assert_close(ens.state_dict()["0.weight"], wanted, rtol=0, atol=1e-14)
+    for i in range(2):
+        mean, _ = statistics(ens.member(i)[0](images()[0]))
+        torch.testing.assert_close(ens.member(i)[1].running_mean, mean, rtol=0, atol=1e-12)
+    raw = made(multum.Snapshot(members=2, cycles=False, start=0.5))
+    multum.fit(raw, images(), DOUBLE)
+    torch.testing.assert_close(raw.state_dict()["0.weight"], torch.cat(seen[1:]), rtol=0, atol=0)
+
+
+def test_members_that_train_alone_are_kept_at_their_own_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores, seen = {0: iter([2.0, 1.0, 3.0]), 1: iter([0.5, 2.0, 3.0])}, []
+
+    def scored(ensemble: multum.Ensemble, data: multum.Data, place: object, member: int) -> float:
+        seen.append({n: t[member].clone() for n, t in ensemble.state_dict().items()})
+        return next(scores[member])
+
+    monkeypatch.setattr(run_module, "held_out_nll", scored)
+    ens = made(multum.Deep(members=2))
+    multum.fit(ens, images(), replace(DOUBLE, epochs=3, sequential=True, keep="best", validation=0.3))
+    for name, value in ens.state_dict().items():
+        assert torch.equal(value[0], seen[1][name]) and torch.equal(value[1], seen[3][name])
 
 
 def test_accumulated_batches_are_one_larger_batch() -> None:

@@ -247,6 +247,8 @@ def test_other_settings_are_refused_in_a_used_folder(tmp_path: Path) -> None:
         multum.fit(made(multum.Deep(members=3)), given(), BASE, out=tmp_path)
     with pytest.raises(TrainingError, match="data differ"):
         multum.fit(made(multum.Deep(members=2)), given(50), BASE, out=tmp_path)
+    with pytest.raises(TrainingError, match="data differ"):
+        multum.fit(made(multum.Deep(members=2)), (2 * given()[0], given()[1]), BASE, out=tmp_path)
     with pytest.raises(TrainingError, match="holds a run"):
         multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path, resume=False)
 

@@ -16,7 +16,8 @@ __all__ = ["Draw", "crop", "cutmix", "cutout", "flip", "mixup"]
 class Draw:
     """Random numbers for the rows of one batch, or of every member's batch, or of one member's among them.
 
-    Shape: rows are member-major, [members * batch]; with `only` the numbers are that member's rows of the same draw.
+    Shape: rows are member-major, [members * batch]; with `only` the numbers are that member's rows of the same draw,
+    and with `part` those of some rows of each batch of `whole_batch` rows.
 
     >>> every = Draw(torch.Generator().manual_seed(0), members=3).uniform(6)
     >>> second = Draw(torch.Generator().manual_seed(0), members=3, only=1).uniform(2)
@@ -24,9 +25,16 @@ class Draw:
     True
     """
 
-    def __init__(self, generator: torch.Generator, members: int = 1, only: int | None = None):
-        self.generator, self.members = generator, members
-        self.taken = slice(None) if only is None else slice(only, only + 1)
+    def __init__(
+        self,
+        generator: torch.Generator,
+        members: int = 1,
+        only: int | None = None,
+        part: slice | None = None,
+        whole_batch: int | None = None,
+    ):
+        self.generator, self.members, self.whole_batch = generator, members, whole_batch
+        self.taken = (slice(None) if only is None else slice(only, only + 1), part or slice(None))
         self.batches = members if only is None else 1
 
     def uniform(self, rows: int) -> Tensor:
@@ -40,13 +48,13 @@ class Draw:
     def partners(self, rows: int) -> Tensor:
         """Another row of the same batch for every row: a permutation inside each batch. Shape: [rows]."""
         shape = self._shape(rows)
-        order = torch.rand(shape, dtype=torch.float64, generator=self.generator).argsort(1)[self.taken]
+        order = torch.rand(shape, dtype=torch.float64, generator=self.generator).argsort(1)[self.taken[0]]
         return (order + shape[1] * torch.arange(self.batches)[:, None]).flatten()
 
     def beta(self, alpha: float, rows: int) -> Tensor:
         """One draw of Beta(alpha, alpha) per batch, as a ratio of gamma variables. Shape: [rows]."""
         concentration = torch.full((self.members, 2), float(alpha), dtype=torch.float64)
-        a, b = torch._standard_gamma(concentration, generator=self.generator)[self.taken].unbind(1)
+        a, b = torch._standard_gamma(concentration, generator=self.generator)[self.taken[0]].unbind(1)
         weight = torch.where(a + b > 0, a / (a + b), torch.full_like(a, 0.5))
         return weight.repeat_interleave(rows // self.batches)
 
@@ -55,7 +63,7 @@ class Draw:
         return bool(torch.rand((), generator=self.generator) < 0.5)
 
     def _shape(self, rows: int) -> tuple[int, int]:
-        return self.members, rows // self.batches
+        return self.members, self.whole_batch or rows // self.batches
 
 
 def flip(x: Tensor, draw: Draw) -> Tensor:

@@ -102,7 +102,7 @@ class BatchEnsemble(Method):
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, fix="use Deep, which rewrites no layer")
-        layers = weighted_layers("BatchEnsemble", network, example, usage, self.plain, FACTORS)
+        layers = weighted_layers("BatchEnsemble", network, example, usage, self.plain, _Factors.adds)
         if not layers:
             raise RewriteError("BatchEnsemble", [Refusal("", "it has no layer to scale", "leave fewer layers plain")])
         kinds = {True: "RankOne", False: "RankOneRead"}

@@ -143,7 +143,7 @@ class Masksembles(Method):
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, fix="use Deep, which rewrites no layer")
-        found = weighted_layers("Masksembles", network, example, usage, self.plain, ("mask", "side"))
+        found = weighted_layers("Masksembles", network, example, usage, self.plain, _Mask.adds)
         layers = self._masked(found, usage)
         if not layers:
             reason = f"it has no layer whose {self.where} could be masked"

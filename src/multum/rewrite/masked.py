@@ -108,9 +108,14 @@ def _proven(
     network: nn.Module, channels: Channels, dead: list[np.ndarray], masks: Mapping[str, Tensor], x: Any
 ) -> np.ndarray:
     """All classes together if they can go; otherwise those of the segments that can go on their own."""
-    double = _perturbed(network, masks)
-    x = tree_map_only(Tensor, lambda t: t.double() if t.is_floating_point() else t, x)
-    expected = output_of(double, x)
+    none = np.zeros(0, dtype=np.int64)
+    try:
+        double = _perturbed(network, masks)
+        x = tree_map_only(Tensor, lambda t: t.double() if t.is_floating_point() else t, x)
+        expected = output_of(double, x)
+    except Exception as error:  # a network that insists on float32, a device without float64
+        log.info("multum leaves masked channels in the member, as it does not run in float64: %s", error)
+        return none
 
     def changes_nothing(gone: np.ndarray) -> bool:
         try:
@@ -123,8 +128,8 @@ def _proven(
     every = np.concatenate(dead)
     if changes_nothing(every):
         return every
-    some = np.concatenate([np.zeros(0, dtype=np.int64), *(d for d in dead if changes_nothing(d))])
-    return some if len(some) and changes_nothing(some) else some[:0]
+    some = np.concatenate([none, *(d for d in dead if changes_nothing(d))])
+    return some if len(some) and changes_nothing(some) else none
 
 
 def _perturbed(network: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:

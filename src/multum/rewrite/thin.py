@@ -8,14 +8,13 @@ heads follow from `channels.py`; input and output sizes stay. Trained weights ar
 
 from __future__ import annotations
 
-import fnmatch
 import logging
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,15 +24,13 @@ from torch.utils._pytree import tree_map_only
 from ..errors import ConfigError, ExampleError, Refusal, RewriteError
 from .attributes import attributes_for, width_attributes
 from .channels import Channels, trace_channels
+from .subgroups import DENSE, find_subgroups
 from .thinning import Thinning
 from .trace import arguments, follow, skeleton, tensors_of
 from .walker import Edit, names_of
 from .wiring import compare_wiring
 
 __all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin"]
-
-# "No subgroups on the first layer of ResNet's blocks" (Packed-Ensembles, appendix); WRN blocks do take them.
-DENSE = ("BasicBlock.conv1", "Bottleneck.conv1")
 
 log = logging.getLogger("multum")
 
@@ -103,8 +100,8 @@ def plan_thinning(
     if not isinstance(gamma, int) or gamma < 1:
         raise ConfigError(f"gamma is a whole number of subgroups >= 1, however: gamma={gamma!r}")
     meta = any(t.is_meta for t in tensors_of(network).values())
-    x = tree_map_only(Tensor, lambda t: t[:3].to("meta") if meta else t[:3], example)
-    expected = output_of(network, x)
+    x = tree_map_only(Tensor, lambda t: t[:3].to("meta") if meta else t[:3].clone(), example)
+    expected = _Runs(output_of(network, x), _training_error(network, x) is None)
     channels = trace_channels(network, x)
     _refuse(channels)
     alone = [max(1, min(len(s.classes), math.ceil(width(s.width) / s.multiplicity))) for s in channels.segments]
@@ -158,7 +155,7 @@ def _tell_what_stays(channels: Channels, plan: Thinning, width: Callable[[int], 
 
 
 def _proven(
-    network: nn.Module, draft: Thinning, gamma: int, min_channels: int, dense: tuple[str, ...], expected: Tensor
+    network: nn.Module, draft: Thinning, gamma: int, min_channels: int, dense: tuple[str, ...], expected: _Runs
 ) -> Thinning:
     """The plan with its edits; the thinner network has run, its output as before, its channels wired as before."""
     edits = _edits(network, draft)
@@ -169,7 +166,7 @@ def _proven(
     refusals = compare_wiring(thinner, plan.example, plan.channels, kept)
     if refusals:
         raise RewriteError("thinning", refusals)
-    subgroups = _subgroups(network, draft.channels, edits, gamma, min_channels, dense)
+    subgroups = find_subgroups(network, draft.channels, edits, gamma, min_channels, dense)
     if subgroups:
         plan = replace(plan, edits=tuple(edits.values()), subgroups=subgroups)
         _run(plan.apply(network, kept), plan.example, expected)
@@ -206,52 +203,6 @@ def _edits(network: nn.Module, draft: Thinning) -> dict[str, Edit]:
     return edits
 
 
-def _subgroups(
-    network: nn.Module,
-    channels: Channels,
-    edits: dict[str, Edit],
-    gamma: int,
-    min_channels: int,
-    dense: tuple[str, ...],
-) -> dict[str, tuple[int, int]]:
-    """Weight name -> (groups before, gamma) of the convolutions that get subgroups; their edits get the groups."""
-    found = {}
-    for path, module, parent, child in _with_parents(network):
-        weight = channels.classes.get(f"{path}.weight" if path else "weight")
-        if not isinstance(module, nn.modules.conv._ConvNd) or module.transposed or weight is None:
-            continue
-        named = any(p == f"{type(parent).__name__}.{child}" or fnmatch.fnmatchcase(path, p) for p in dense)
-        if named or not weight[0].any() or not weight[1].any():  # the stem and the head have a fixed side
-            continue
-        attributes = edits[path].attributes if path in edits else {}
-        inputs, outputs, groups = (
-            attributes.get(a, getattr(module, a)) for a in ("in_channels", "out_channels", "groups")
-        )
-        fits = subgroups_that_fit(inputs // groups, outputs // groups, gamma, min_channels)
-        if fits > 1:
-            found[f"{path}.weight" if path else "weight"] = (groups, fits)
-            edits[path] = Edit(path, {**attributes, "groups": groups * fits})
-    return found
-
-
-def subgroups_that_fit(inputs: int, outputs: int, gamma: int, min_channels: int) -> int:
-    """gamma_j of Packed-Ensembles: lowered until it divides both sides and leaves `min_channels` inputs per group.
-
-    >>> subgroups_that_fit(192, 192, 4, 64), subgroups_that_fit(32, 64, 2, 64)
-    (3, 1)
-    """
-    while gamma > 1 and (inputs % gamma or outputs % gamma or inputs // gamma < min_channels):
-        gamma -= 1
-    return gamma
-
-
-def _with_parents(network: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module | None, str]]:
-    modules = dict(network.named_modules())
-    for path, module in modules.items():
-        parent, _, child = path.rpartition(".")
-        yield path, module, modules.get(parent) if path else None, child
-
-
 class _Place:
     """Where a run is."""
 
@@ -261,7 +212,14 @@ class _Place:
         """Only the path matters."""
 
 
-def _run(thinner: nn.Module, x: Any, expected: Tensor) -> None:
+class _Runs(NamedTuple):
+    """What the given network does with the example."""
+
+    output: Tensor
+    trains: bool
+
+
+def _run(thinner: nn.Module, x: Any, expected: _Runs) -> None:
     """Refuse a thinner network that does not run, or gives another output."""
     place = _Place()
     follow(thinner, place)
@@ -269,15 +227,31 @@ def _run(thinner: nn.Module, x: Any, expected: Tensor) -> None:
     try:
         found = output_of(thinner, x)
     except Exception as error:  # a user's network may raise anything
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise RewriteError(
-            "thinning", [Refusal(place.path, f"the thinner network does not run: {reason}", fix)]
-        ) from error
-    if found.shape != expected.shape:
-        raise RewriteError(
-            "thinning",
-            [Refusal("", f"the output would change from {tuple(expected.shape)} to {tuple(found.shape)}", fix)],
-        )
+        reason = f"the thinner network does not run: {_first_line(error)}"
+        raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from error
+    if found.shape != expected.output.shape:
+        reason = f"the output would change from {tuple(expected.output.shape)} to {tuple(found.shape)}"
+        raise RewriteError("thinning", [Refusal("", reason, fix)])
+    problem = _training_error(thinner, x) if expected.trains else None
+    if problem is not None:
+        reason = f"the thinner network does not run in training: {_first_line(problem)}"
+        raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from problem
+
+
+def _training_error(network: nn.Module, x: Any) -> Exception | None:
+    """What a network raises in training mode, on a copy."""
+    trial = skeleton(network, lambda t: t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()).train()
+    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            trial(*args, **kwargs)
+    except Exception as error:  # a user's network may raise anything
+        return error
+    return None
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
 def output_of(network: nn.Module, x: Any) -> Tensor:

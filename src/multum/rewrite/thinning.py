@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Thinning:
     keep: tuple[int, ...]
     example: Any  # a few rows
     edits: tuple[Edit, ...] = ()
-    subgroups: dict[str, tuple[int, int]] | Any = None  # weight name -> (groups before, gamma), where gamma > 1
+    subgroups: dict[str, tuple[int, int]] = field(default_factory=dict)  # weight name -> (groups before, gamma > 1)
 
     def choose(self, seed: int | None = None) -> Kept:
         """The indices that stay, for every dimension of every tensor: the first ones, or a seeded choice."""
@@ -66,7 +66,7 @@ class Thinning:
             for d, indices in enumerate(dims):
                 if len(indices) < tensor.shape[d]:
                     tensor = tensor.index_select(d, torch.as_tensor(indices, device=tensor.device))
-            if name in (self.subgroups or {}):
+            if name in self.subgroups:
                 tensor = diagonal_blocks(tensor, *self.subgroups[name])
             out[name] = tensor.clone(memory_format=torch.contiguous_format)
         return out
@@ -106,11 +106,9 @@ class Thinning:
 
     def refuse_other_wiring(self, network: nn.Module, kept: Kept) -> None:
         """Raise where a network with these channels would connect them otherwise than the given network does."""
-        subgroups = self.subgroups or {}
+        before = {name.removesuffix("weight").rstrip("."): groups for name, (groups, _) in self.subgroups.items()}
         edits = tuple(
-            replace(e, attributes={**e.attributes, "groups": subgroups[f"{e.path}.weight"][0]})
-            if f"{e.path}.weight" in subgroups
-            else e
+            replace(e, attributes={**e.attributes, "groups": before[e.path]}) if e.path in before else e
             for e in self.edits
         )
         thinner = replace(self, edits=edits, subgroups={}).apply(network, kept)

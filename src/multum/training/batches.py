@@ -1,8 +1,8 @@
 """What each step sees: order, augmentation and the method's own batches, all from counters and one seed.
 
 Every random choice comes from a generator seeded by (seed, purpose, counters), so a resumed run needs no position but
-the epoch and the step, and every process of a distributed run draws the same: each prepares the whole batch and keeps
-its share of the rows.
+the epoch and the step, and every process of a distributed run draws the same. Each prepares its share of the rows
+alone; the whole batch, and keeps its share, where rows are mixed (mixup, cutmix, MIMO).
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from ..data import augment, randaugment
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
+from ..methods import Method
 from .recipe import Recipe
 
 __all__ = ["Batches", "Step", "stream"]
@@ -94,19 +95,27 @@ class Batches:
 
     def _step(self, orders: Tensor, epoch: int, i: int, members: int, member: int | None) -> Step:
         """Shape: orders [1 or members, n]."""
-        size, world = self.recipe.batch_size, self.fabric.world_size
+        recipe, method = self.recipe, self.ensemble.method
+        size, world, rank = recipe.batch_size, self.fabric.world_size, self.fabric.global_rank
         rows = orders[:, i * size : (i + 1) * size]
         rows = rows[:, : rows.shape[1] - rows.shape[1] % world]
-        only = member if self.recipe.order == "own" else None
-        draw = augment.Draw(stream(self.recipe.seed, "augment", epoch, i), members, only)
+        mixes = bool(recipe.mixup or recipe.cutmix) or type(method).batch is not Method.batch
+        mine = slice(rank, None, world)  # every world-size-th row, so that shares are equal
+        part, whole_batch = (slice(None), None) if mixes else (mine, rows.shape[1])
+        only = member if recipe.order == "own" else None
+        draw = augment.Draw(stream(recipe.seed, "augment", epoch, i), members, only, part, whole_batch)
+        rows = rows[:, part]
         x, y = self._seen(rows.flatten(), draw)
-        if len(rows) > 1:
+        per_member = len(rows) > 1
+        if per_member:
             x, y = (t.unflatten(0, rows.shape) for t in (x, y))
-            return self._share(Step(x, y, True, rows))
-        if member is not None:
-            return self._share(Step(x, y, False, rows[0]))
-        x, y, per_member = self.ensemble.method.batch(x, y, stream(self.recipe.seed, "batch", epoch, i))
-        return self._share(Step(x, y, per_member, rows[0]))
+        elif member is None:
+            x, y, per_member = method.batch(x, y, stream(recipe.seed, "batch", epoch, i))
+        rows = rows if len(rows) > 1 else rows[0]
+        if mixes and world > 1:
+            x, y = (t[:, mine] if per_member else t[mine] for t in (x, y))
+            rows = rows[..., mine]
+        return Step(x, y, per_member, rows)
 
     def _seen(self, rows: Tensor, draw: augment.Draw) -> tuple[Tensor, Tensor]:
         """Rows as the network sees them: on the device, prepared, augmented."""
@@ -122,26 +131,13 @@ class Batches:
         if recipe.cutout:
             x = augment.cutout(x, recipe.cutout, draw)
         if recipe.label_smoothing or recipe.mixup or recipe.cutmix:
-            y = F.one_hot(y, data.outputs).float()
+            y = y if y.is_floating_point() else F.one_hot(y, data.outputs).float()
             y = y * (1 - recipe.label_smoothing) + recipe.label_smoothing / data.outputs
         if recipe.mixup and (not recipe.cutmix or draw.coin()):
             x, y = augment.mixup(x, y, recipe.mixup, draw)
         elif recipe.cutmix:
             x, y = augment.cutmix(x, y, recipe.cutmix, draw)
         return x, y
-
-    def _share(self, step: Step) -> Step:
-        """This process's share of the rows: every world-size-th, so that shares are equal."""
-        world, rank, dim = self.fabric.world_size, self.fabric.global_rank, 1 if step.per_member else 0
-        if world == 1:
-            return step
-        mine = torch.arange(rank, step.y.shape[dim], world, device=step.y.device)
-        return Step(
-            step.x.index_select(dim, mine),
-            step.y.index_select(dim, mine),
-            step.per_member,
-            rows=step.rows[..., rank::world],
-        )
 
 
 def _ahead(items: Iterator[T]) -> Iterator[T]:

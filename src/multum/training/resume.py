@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import logging
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ..data.sources import Part
 from ..errors import TrainingError
 from ..rewrite.trace import tensors_of
 from . import checkpoint
@@ -147,12 +149,19 @@ def _config(run: Run) -> dict[str, Any]:
             {
                 "method": {"name": type(run.method).__name__.lower(), **dataclasses.asdict(run.method)},
                 "recipe": dataclasses.asdict(run.recipe),
-                "data": [run.data.name, len(run.data.train), run.data.task],
+                "data": [run.data.name, len(run.data.train), run.data.task, _checksum(run.data.train)],
                 "network": {n: list(t.shape) for n, t in tensors_of(run.ensemble.network).items()},
                 "processes": run.fabric.world_size,
             }
         )
     )
+
+
+def _checksum(part: Part) -> int:
+    """Of all targets, and of some items where they are in memory."""
+    spread = torch.linspace(0, len(part) - 1, min(len(part), 64)).long()
+    items = b"" if part.lazy else part.x[spread].cpu().numpy().tobytes()
+    return zlib.crc32(part.y.cpu().numpy().tobytes() + items)
 
 
 def _expected_size(run: Run) -> int:
