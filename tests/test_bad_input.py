@@ -138,6 +138,13 @@ def test_a_builder_that_sets_its_own_seed_is_noticed(caplog):
     assert not caplog.text
 
 
+def test_a_network_can_be_copied():
+    network = nn.Sequential(nn.utils.spectral_norm(nn.Linear(6, 4)), nn.Linear(4, 3))
+    network(X)
+    with pytest.raises(NetworkError, match=says("cannot be copied", "use torch.nn.utils.parametrizations")):
+        multum.ensemble(network, Deep(), example=X)
+
+
 def test_lazy_parameters():
     network = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 3))
     with pytest.raises(NetworkError, match=says("has a shape, however: 0.weight, 0.bias", "run the network")):

@@ -83,6 +83,7 @@ def test_what_vmap_cannot_run_is_found_at_construction_and_said_once(name, caplo
     assert ens.executor == "loop"
     (message,) = warnings_of(caplog)
     assert ens.vmap_refused in message and "'loop'" in message
+    assert "file" not in message and "\n" not in message
     for training in (True, False):
         assert ens.train(training)(x).shape[:2] == (3, len(x))
     multum.check(ens, x, verbose=False)

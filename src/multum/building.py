@@ -193,6 +193,11 @@ def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
     except Exception as error:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        if "deepcopy protocol" in reason:
+            raise NetworkError(
+                "every member is a copy of the network, however: it holds tensors that cannot be copied, as the old "
+                "torch.nn.utils.spectral_norm and weight_norm leave behind; use torch.nn.utils.parametrizations instead"
+            ) from error
         raise ExampleError(
             f"the network runs on the example, however: with shape {shapes} it raises {type(error).__name__}: {reason}"
         ) from error

@@ -307,7 +307,8 @@ class Ensemble(nn.Module):
             except NetworkError:
                 raise
             except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer
-                return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+                reason = str(error).splitlines()[0].split(" Please file")[0] if str(error) else "no message"
+                return f"{type(error).__name__}: {reason}"
         return None
 
 

@@ -104,7 +104,7 @@ class RewriteError(MultumError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that names the closest known names, or all of them.
 
-    >>> did_you_mean("resnet81", ["resnet18", "lenet"])
+    >>> did_you_mean("resnet81", ["resnet18", "mlp"])
     'Did you mean resnet18?'
     """
     known = sorted(known)
