@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import operator
+import re
 import warnings
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -307,8 +308,9 @@ class Ensemble(nn.Module):
             except NetworkError:
                 raise
             except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer
-                reason = str(error).splitlines()[0].split(" Please file")[0] if str(error) else "no message"
-                return f"{type(error).__name__}: {reason}"
+                first = str(error).splitlines()[0] if str(error) else "no message"
+                # torch asks to be told of what it cannot do; that is not the user's concern here.
+                return f"{type(error).__name__}: {re.split('[,.]? please file', first, flags=re.IGNORECASE)[0]}"
         return None
 
 
