@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib
+import os
+import re
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +36,7 @@ class Row:
     adds: tuple[str, ...] = ()  # last names of the tensors that the method adds to the base network
     makes: tuple[str, ...] = ()  # last names of the tensors that the method computes, where it does, instead of keeping
     refuses: tuple[str, ...] = ()  # networks for which `multum.ensemble` must raise RewriteError
+    rounds: bool = False  # the folded layer multiplies in another order, so a member is its row to rounding
     random: bool = False  # eval mode is random by nature: no two runs are compared
     after: Callable[[Ensemble], None] | None = None  # what stands for the training that members come from
     only: tuple[str, ...] = ()  # networks that suffice for a variant of a method; all if empty
@@ -59,15 +65,19 @@ METHODS = {
     "packed": Row(Packed(members=3, alpha=2)),
     "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1), only=FEW),
     "packed-pretrained": Row(Packed(members=2, alpha=1, init="pretrained"), only=FEW),
-    "batch-ensemble": Row(multum.BatchEnsemble(members=3), adds=("r", "s"), refuses=("lstm",)),
+    "batch-ensemble": Row(multum.BatchEnsemble(members=3), adds=("r", "s"), rounds=True, refuses=("lstm",)),
     "batch-ensemble-own": Row(
         multum.BatchEnsemble(members=2, init="normal", norm="own", plain=("lstm*",)),
         adds=("r", "s"),
+        rounds=True,
         only=(*FEW, "lstm"),
     ),
-    "masksembles": Row(multum.Masksembles(members=3, plain=NARROW), adds=("mask",), refuses=("lstm",)),
+    "masksembles": Row(multum.Masksembles(members=3, plain=NARROW), adds=("mask",), rounds=True, refuses=("lstm",)),
     "masksembles-inputs": Row(
-        multum.Masksembles(members=2, where="inputs", plain=("lstm*", *NARROW)), adds=("mask",), only=(*FEW, "lstm")
+        multum.Masksembles(members=2, where="inputs", plain=("lstm*", *NARROW)),
+        adds=("mask",),
+        rounds=True,
+        only=(*FEW, "lstm"),
     ),
     "mimo": Row(multum.Mimo(members=3), refuses=("lstm",)),
     "multihead": Row(multum.Multihead(members=3)),
@@ -87,6 +97,10 @@ METHODS = {
         refuses=("lstm",),
     ),
 }
+
+# A method under development joins by naming its module: {name: (config, fields of its row)} gets the whole suite.
+for _module in filter(None, os.environ.get("MULTUM_CONTRACT", "").split(",")):
+    METHODS |= {name: Row(config, **fields) for name, (config, fields) in importlib.import_module(_module).ROWS.items()}
 
 
 @dataclass(frozen=True)
@@ -386,7 +400,7 @@ def test_a_deep_copy_is_another_ensemble_of_the_same_values(ens, x, row):
     if not row.random:
         assert torch.equal(ens(x), before)
         one, last = run(other.eval().member(-1), x), other(x, member=-1)
-        rewritten = ens.folded or {"r", "mask"} & set(row.adds)  # the plain layer rounds otherwise
+        rewritten = ens.folded or row.rounds
         assert torch.allclose(one, last, rtol=1e-3, atol=1e-3) if rewritten else torch.equal(one, last)
     assert (other.members, other.method, other.own, other.task) == (ens.members, ens.method, ens.own, ens.task)
 
@@ -434,3 +448,95 @@ def test_a_saved_ensemble_comes_back_bit_for_bit(ens, x, network, row, tmp_path)
     assert repr(one) == repr(other)
     if not row.random:
         assert torch.equal(run(one, x), run(other, x))
+
+
+# -- members without multum, and a new method with one file ------------------------------------------------------------
+
+WITHOUT = """
+import sys
+sys.modules["multum"] = None  # importing it is impossible
+import torch
+for folder in sys.argv[1:]:
+    program = torch.export.load(f"{folder}/member.pt2").module()
+    torch.save(program(torch.load(f"{folder}/x.pt")), f"{folder}/out.pt")
+"""
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_exported_members_of_every_method_run_where_multum_is_not_installed(tmp_path):
+    x, wanted = NETWORKS["mlp"].example(), {}
+    for method in METHODS:
+        member = copy.deepcopy(made(method, "mlp", 5)).eval().member(-1).eval()
+        folder = tmp_path / method
+        folder.mkdir()
+        with torch.no_grad():
+            wanted[folder] = member(x)
+            torch.export.save(torch.export.export(member, (x,)), folder / "member.pt2")
+        torch.save(x, folder / "x.pt")
+    done = subprocess.run([sys.executable, "-c", WITHOUT, *map(str, wanted)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for folder, out in wanted.items():
+        torch.testing.assert_close(torch.load(folder / "out.pt"), out, rtol=1e-5, atol=1e-6, msg=folder.name)
+
+
+NEW_METHOD = '''
+"""Toy: the shared linear layers of a network behind a scaling that each member owns."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import nn
+
+from multum.methods import METHODS
+from multum.methods.base import Method, Rewritten
+from multum.rewrite.walker import Edit, layer
+
+
+@layer
+class Scaled:
+    def adopt(self, network):
+        spread = 0.0 if self.ones else 0.5
+        like = {"device": self.weight.device, "dtype": self.weight.dtype}
+        self.register_parameter("scale", nn.Parameter(1 + spread * torch.randn(self.in_features, **like)))
+
+    def forward(self, x):
+        return super().forward(x * self.scale)
+
+    def fold(self):
+        weight = (self.weight * self.scale).detach()
+        self.__class__ = self.plain
+        del self._parameters["scale"], self.__dict__["ones"]
+        self.weight = nn.Parameter(weight)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Toy(Method):
+    ones: bool = False  # start from the base network
+
+    def birth(self, network, example, builder):
+        linear = [path for path, module in network.named_modules() if type(module) is nn.Linear]
+        edits = [Edit(path, {"ones": self.ones}, "Scaled") for path in linear]
+        return Rewritten(network, edits, owns=lambda name, tensor: name.endswith(".scale"))
+
+    def alone(self):
+        return replace(self, members=1, ones=True)
+
+
+METHODS["toy"] = Toy
+ROWS = {"toy": (Toy(members=3), {"adds": ("scale",), "rounds": True, "only": ("mlp", "small-vit", "token")})}
+'''
+
+
+def test_a_new_method_is_one_file_and_gets_the_whole_suite(tmp_path):
+    (tmp_path / "toy_method.py").write_text(NEW_METHOD)
+    places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", __file__, "-k", "toy-"],
+        env={**os.environ, "PYTHONPATH": places, "MULTUM_CONTRACT": "toy_method"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    ran = re.search(r"(\d+) passed", done.stdout)
+    dots = sum(line.split("[")[0].count(".") for line in done.stdout.splitlines() if line.rstrip().endswith("%]"))
+    assert max(int(ran.group(1)) if ran else 0, dots) >= 3 * 20
