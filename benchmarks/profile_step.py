@@ -1,91 +1,143 @@
-"""Where the time of one training step goes: Packed-Ensembles on small-cnn, part by part of the loop.
+"""Where the time of one training step goes, part by part of the loop, and how many torch operations each part calls.
 
-    python benchmarks/profile_step.py [--steps 100] [--method packed:members=4,alpha=2] [--image 28] [--batch 128]
+    python benchmarks/profile_step.py [--method packed:members=4,alpha=2 --method deep:members=4] [--steps 60]
 
-Each part is timed in every step, after a warm-up; the table gives the median over steps and the share of the whole.
-`plain` is the same step of one plain network under a bare torch loop, measured in turns with the other: their ratio is
-the price of the ensemble and of the loop together. Timings are of this machine and its load; only shares carry over.
+Milliseconds are wall-clock medians over steps, after a warm-up, without a profiler. `calls` are operations that
+Python or autograd calls in one step, as torch.profiler sees them: a loop over images, members or parameters would show
+there; the last column is the same with twice the members. `one network` is the step of one plain network under a bare
+torch loop, measured in turns with the other. Timings are of this machine and its load; only shares carry over.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import statistics
 import time
-from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 import torch.nn.functional as F
+from torch.profiler import ProfilerActivity, profile, record_function
 
 import multum
 from multum.evaluation.loss import loss
-from multum.methods import parse
+from multum.methods import Method, parse
 from multum.training.devices import Place
 from multum.training.loop import forward
 from multum.training.run import Run
 
-SPENT: dict[str, list[float]] = defaultdict(list)
+WARM_UP = 10
+PARTS = ("batch: rows, standardise, augment", "forward", "loss", "backward", "optimizer", "bookkeeping")
+WHOLE, PLAIN = "whole step", "one network, bare loop"
+
+Part = Callable[[str], AbstractContextManager]
 
 
-@contextmanager
-def timed(name: str) -> Iterator[None]:
-    began = time.perf_counter()
-    yield
-    SPENT[name].append(time.perf_counter() - began)
+def noise(rows: int, size: int) -> multum.Data:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(256, (rows, 1, size, size), dtype=torch.uint8, generator=g)
+    part = multum.data.Part(x, torch.randint(10, (rows,), generator=g))
+    mean, std = torch.full((1, 1, 1), 0.5), torch.full((1, 1, 1), 0.3)
+    return multum.Data("noise", "classification", part, part, 10, mean, std)
+
+
+def steps(method: Method, data: multum.Data, recipe: multum.Recipe, part: Part) -> Iterator[None]:
+    """The loop of `multum.fit`, step by step, each part of it inside `part`."""
+    net = multum.models.build("small-cnn", classes=10, in_channels=1)
+    ens = multum.ensemble(net, method, example=data.example(), seed=0)
+    run = Run(ens, data, recipe, Place(), None, True, False, False, 60.0)
+    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True)
+    with run:
+        batches = run.batches.epoch(0)
+        for _ in range(run.batches.per_epoch):
+            with part(WHOLE):
+                with part("batch: rows, standardise, augment"):
+                    step = next(batches)
+                with part("bookkeeping"):
+                    member = run.turn()
+                    run.optimizers.set_rate(run.rate())
+                with part("forward"):
+                    outputs = forward(run.model, step, member, 0)
+                with part("loss"):
+                    value = loss(outputs, step.y, criterion=run.criterion, reduction=method.reduction)
+                with part("backward"):
+                    run.fabric.backward(value)
+                with part("bookkeeping"):
+                    number = run.check(value, outputs, step, member)
+                with part("optimizer"):
+                    run.move(member)
+                with part("bookkeeping"):
+                    run.note(number, outputs, step)
+            if not step.per_member:
+                with part(PLAIN):
+                    optimizer.zero_grad()
+                    F.cross_entropy(net(step.x), step.y).backward()
+                    optimizer.step()
+            yield
+
+
+def times(method: Method, data: multum.Data, recipe: multum.Recipe) -> dict[str, float]:
+    """Median seconds of each part."""
+    spent: dict[str, list[float]] = defaultdict(list)
+    now: Counter[str] = Counter()
+
+    @contextmanager
+    def timed(name: str) -> Iterator[None]:
+        began = time.perf_counter()
+        yield
+        now[name] += time.perf_counter() - began
+
+    for _ in steps(method, data, recipe, timed):
+        for name, seconds in now.items():
+            spent[name].append(seconds)
+        now.clear()
+    return {name: statistics.median(found[WARM_UP:]) for name, found in spent.items()}
+
+
+def calls(method: Method, data: multum.Data, recipe: multum.Recipe) -> Counter[str]:
+    """Operations called in each part of the last step: those that no other operation called."""
+    going = steps(method, data, recipe, record_function)
+    for _ in range(WARM_UP):
+        next(going)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        next(going)
+    going.close()
+    ranges = [(e.name, e.time_range) for e in seen.events() if e.name in PARTS]
+    found: Counter[str] = Counter()
+    for event in seen.events():
+        parent = event.cpu_parent
+        if event.name.startswith("aten::") and not (parent and parent.name.startswith("aten::")):
+            found.update(n for n, r in ranges if r.start <= event.time_range.start <= r.end)
+    return found
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    options.add_argument("--steps", type=int, default=100)
-    options.add_argument("--method", default="packed:members=4,alpha=2")
+    options.add_argument("--method", action="append", help="may be given several times")
+    options.add_argument("--steps", type=int, default=60)
     options.add_argument("--image", type=int, default=28)
     options.add_argument("--batch", type=int, default=128)
+    options.add_argument("--clip", type=float, default=0.0)
     given = options.parse_args()
-
-    rows = given.batch * (given.steps + 10)
-    x = torch.randint(256, (rows, 1, given.image, given.image), dtype=torch.uint8)
-    part = multum.data.Part(x, torch.randint(10, (rows,)))
-    mean, std = torch.full((1, 1, 1), 0.5), torch.full((1, 1, 1), 0.3)
-    data = multum.Data("noise", "classification", part, part, 10, mean, std)
-    recipe = multum.Recipe(epochs=1, batch_size=given.batch, crop=2, flip=True)
-    net = multum.models.build("small-cnn", classes=10, in_channels=1)
-    ens = multum.ensemble(net, parse(given.method), example=data.example(), seed=0)
-    run = Run(ens, data, recipe, Place(), None, True, False, False, 60.0)
-    optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
-    steps = run.batches.epoch(0)
-    with run:
-        for _ in range(given.steps + 10):
-            with timed("whole step"):
-                with timed("  batch: rows, standardise, crop, flip"):
-                    step = next(steps)
-                with timed("  rate and turn"):
-                    member = run.turn()
-                    run.optimizers.set_rate(run.rate())
-                with timed("  forward"):
-                    outputs = forward(run.model, step, member, 0)
-                with timed("  loss"):
-                    value = loss(outputs, step.y, criterion=run.criterion, reduction=ens.method.reduction)
-                with timed("  backward"):
-                    run.fabric.backward(value)
-                with timed("  check the loss"):
-                    number = run.check(value, outputs, step, member)
-                with timed("  optimizers"):
-                    run.move(member)
-                with timed("  books: tally, bar"):
-                    run.note(number, outputs, step)
-            with timed("plain network, bare loop"):
-                optimizer.zero_grad()
-                F.cross_entropy(net(step.x), step.y).backward()
-                optimizer.step()
-
-    medians = {name: statistics.median(times[10:]) for name, times in SPENT.items()}
-    whole = medians["whole step"]
-    print(f"{ens.method}, small-cnn, {given.image}x{given.image}, batch {given.batch}, {given.steps} steps")
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, executor {ens.train().executor}")
-    for name in ("whole step", *(n for n in medians if n.startswith("  ")), "plain network, bare loop"):
-        print(f"{name:<42}{1000 * medians[name]:9.3f} ms {100 * medians[name] / whole:7.1f} %")
+    data = noise(given.batch * (given.steps + WARM_UP), given.image)
+    recipe = multum.Recipe(epochs=1, batch_size=given.batch, crop=2, flip=True, cutout=4, clip=given.clip)
+    print(
+        f"small-cnn, {given.image}x{given.image}, batch {given.batch}, crop + flip + cutout, AdamW, {given.steps} steps"
+    )
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
+    for text in given.method or ("packed:members=4,alpha=2", "deep:members=4"):
+        method = parse(text)
+        twice = dataclasses.replace(method, members=2 * method.members)
+        spent, count, count_twice = (f(m, data, recipe) for f, m in ((times, method), (calls, method), (calls, twice)))
+        print(f"\n{text:<40}{'ms':>9}{'%':>8}{'calls':>8}{f'at {twice.members} members':>16}")
+        for name in (*PARTS, WHOLE, PLAIN):
+            if name in spent:
+                share = 100 * spent[name] / spent[WHOLE]
+                told = f"{count[name]:8d}{count_twice[name]:16d}" if name in PARTS else ""
+                print(f"{name:<40}{1000 * spent[name]:9.3f}{share:8.1f}{told}")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ SOURCE = ROOT / "src" / "multum"
 LEVELS = {
     "errors": 0,
     "parsing": 0,
+    "strict_json": 0,
     "version": 0,
     "models": 1,
     "rewrite": 1,
@@ -32,10 +33,11 @@ LEVELS = {
     "training": 4,
     "evaluation": 4,
     "reports": 5,
-    "recipes": 5,
-    "cli": 6,
-    "__main__": 7,
-    "__init__": 7,
+    "comparing": 6,
+    "recipes": 7,
+    "cli": 8,
+    "__main__": 9,
+    "__init__": 9,
 }
 
 

@@ -2,6 +2,7 @@
 
 from . import errors, models
 from .checking import check
+from .comparing.compare import compare
 from .ensemble import Ensemble  # before `ensemble`, the function, takes the module's name
 
 from .building import ensemble  # isort: skip
@@ -55,6 +56,7 @@ __all__ = [
     "TreeNet",
     "__version__",
     "check",
+    "compare",
     "cost",
     "ensemble",
     "errors",

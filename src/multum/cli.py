@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -12,9 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from .comparing.compare import compare as compare_methods
 from .errors import MultumError
 from .methods import catalogue
 from .parsing import assignments
+from .strict_json import dumps
 from .training import evaluation, job
 from .training.devices import is_first
 from .training.interrupt import Stopped
@@ -27,6 +29,10 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+DATA = "digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR, csv:FILE#target=COLUMN, hf:NAME"
+MODEL = "small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME; by default one that suits the data"
 
 
 @app.callback()
@@ -44,7 +50,7 @@ def methods(
     """
     found = catalogue()
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(dumps(found))
         return
     table = Table(title="methods", title_justify="left", show_lines=True)
     table.add_column("name", no_wrap=True)
@@ -57,14 +63,76 @@ def methods(
 
 
 @app.command()
+def compare(
+    settings: Annotated[list[str] | None, typer.Argument(help="Recipe fields, such as lr=0.01 batch_size=128")] = None,
+    data: Annotated[str, typer.Option(help=DATA)] = "digits",
+    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
+    methods: Annotated[
+        str, typer.Option(help="all, or a list as single,packed:members=4,alpha=2,deep; see `multum methods`")
+    ] = "all",
+    seeds: Annotated[int, typer.Option(help="Runs of every method")] = 3,
+    epochs: Annotated[int | None, typer.Option(help="Passes over the training part")] = None,
+    budget: Annotated[
+        str | None, typer.Option(help="1x, 2.5x, params=1e6 or macs=1e7: methods are made as large as fits")
+    ] = None,
+    ood: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A foreign data set, more than once if you like; none: no foreign set; default: held-out classes"
+        ),
+    ] = None,
+    shift: Annotated[
+        str, typer.Option(help="Corrupted images: none, quick (4 kinds, 1,000 items) or all (19)")
+    ] = "quick",
+    out: Annotated[Path, typer.Option(help="The folder of the report and all runs")] = Path("runs/compare"),
+    jobs: Annotated[int, typer.Option(help="Cells at once, each in a process of its own")] = 1,
+    on: Annotated[str, typer.Option(help="here, or ray")] = "here",
+    address: Annotated[str | None, typer.Option(help="Of an existing Ray cluster")] = None,
+    threads: Annotated[int | None, typer.Option(help="Threads of a cell; the same number gives the same bits")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the document as JSON instead of tables.")] = False,
+) -> None:
+    """Which ensemble for my data and my budget? Train and measure them all, and write a report.
+
+    The same command goes on where it was stopped; what is done is not done again.
+
+    Example: [bold]multum compare --data digits --methods single,packed,deep --seeds 2 --epochs 15[/bold]
+
+    Example: [bold]multum compare --data csv:churn.csv#target=left --budget 2x --out runs/churn[/bold]
+    """
+    document = compare_methods(
+        data,
+        model,
+        methods,
+        seeds=seeds,
+        epochs=epochs,
+        budget=budget,
+        ood=[] if ood == ["none"] else ood,
+        shift=shift,
+        out=out,
+        jobs=jobs,
+        on=on,
+        address=address,
+        threads=threads,
+        recipe=assignments(settings or []),
+        progress=not as_json,
+        command=shlex.join(["multum", *sys.argv[1:]]),
+    )
+    from . import reports  # with matplotlib and pandas, which other commands need not wait for
+
+    if as_json:
+        print(dumps(document))
+    else:
+        Console().print(reports.terminal(document))
+        Console().print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+    if any(row["status"] != "done" for row in document["rows"]):
+        raise typer.Exit(1)
+
+
+@app.command()
 def train(
     settings: Annotated[list[str] | None, typer.Argument(help="Recipe fields, such as epochs=30 lr=0.01")] = None,
-    data: Annotated[
-        str, typer.Option(help="digits, diabetes, NAME (NAME.npz in $MULTUM_DATA), npz:FILE, folder:DIR")
-    ] = "digits",
-    model: Annotated[
-        str | None, typer.Option(help="small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME; by default one that suits")
-    ] = None,
+    data: Annotated[str, typer.Option(help=DATA)] = "digits",
+    model: Annotated[str | None, typer.Option(help=MODEL)] = None,
     method: Annotated[str, typer.Option(help="A method, with fields behind a colon")] = "packed:members=4,alpha=2",
     out: Annotated[Path, typer.Option(help="The run folder")] = Path("runs/train"),
     resume: Annotated[bool, typer.Option(help="Go on with an interrupted run in that folder, or refuse it")] = True,
@@ -99,7 +167,7 @@ def train(
             Console(stderr=True).print(f"{stop}; the same command goes on from here")
         raise typer.Exit(128 + stop.number) from None
     if is_first():
-        print(json.dumps(found, indent=2) if as_json else job.summary(found, out))
+        print(dumps(found) if as_json else job.summary(found, out))
 
 
 @app.command()
@@ -117,10 +185,36 @@ def evaluate(
     """
     found = evaluation.evaluate_run(run, ood or [], shift=shift, progress=not as_json)
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(dumps(found))
     else:
         for table in evaluation.tables(found):
             Console().print(table)
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder that `multum train` left")],
+    file: Annotated[
+        Path, typer.Argument(help="A csv or parquet table, an npz or npy array, an image, or a folder of images")
+    ],
+    out: Annotated[Path | None, typer.Option(help="Write a .csv or .json file instead of printing a table")] = None,
+    coverage: Annotated[float | None, typer.Option(help="Abstain so that this share of items is answered")] = None,
+    risk: Annotated[float | None, typer.Option(help="Abstain so that at most this share of answers is wrong")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """Label, confidence, uncertainty and abstention for every row of a file.
+
+    Example: [bold]multum predict runs/deep new.csv --coverage 0.9 --out answers.csv[/bold]
+    """
+    from .training import prediction
+
+    frame = prediction.predict_run(run, file, coverage=coverage, risk=risk, progress=not as_json)
+    if out is not None:
+        prediction.write(frame, out)
+    elif as_json:
+        print(dumps(frame.to_dict("records")))
+    else:
+        Console().print(prediction.table(frame))
 
 
 def main() -> None:

@@ -130,7 +130,8 @@ def test_the_next_item_is_made_while_the_present_one_is_used() -> None:
     assert list(ahead) == [1, 2] and made == [0, 1, 2]
 
 
-def test_errors_of_the_background_reach_the_loop(tmp_path: Path) -> None:
+def test_errors_of_the_background_reach_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(folder, "KEPT_BYTES", 0)  # else it is in memory by now
     data = multum.load_data(f"folder:{tree(tmp_path)}#size=8")
     data.train.x.files[7].write_bytes(b"no image")
     ens = multum.ensemble(
@@ -138,6 +139,47 @@ def test_errors_of_the_background_reach_the_loop(tmp_path: Path) -> None:
     )
     with pytest.raises(DataError, match=rf"{data.train.x.files[7].name}.*repair or remove it"):
         multum.fit(ens, data, multum.Recipe(epochs=1, batch_size=8))
+
+
+def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[Path] = []
+    decode = folder.Images._decode
+
+    def counted(self: folder.Images, file: Path) -> torch.Tensor:
+        decoded.append(file)
+        return decode(self, file)
+
+    monkeypatch.setattr(folder.Images, "_decode", counted)
+    found = []
+    for limit, times in ((36 * 3 * 64, 1), (36 * 3 * 64 - 1, 3)):
+        monkeypatch.setattr(folder, "KEPT_BYTES", limit)
+        decoded.clear()
+        data = multum.load_data(f"folder:{tree(tmp_path)}#size=8").with_validation(0.2, seed=0)  # looks at all of train
+        found.append([part.x[:] for _ in range(2) for part in (data.train, data.validation, data.test)])
+        assert {decoded.count(file) for file in data.train.x.files} == {times}
+    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+
+
+def test_two_hundred_images_in_three_classes_of_all_sorts(tmp_path: Path) -> None:
+    for i in range(200):
+        name = [*COLOURS][i % 3]
+        mode = ("RGB", "L", "RGBA", "P", "1")[i % 5]
+        picture(tmp_path / name / f"{i}.png", 20 + i % 13, 24 + i % 7, COLOURS[name], mode)
+    data = multum.load_data(f"folder:{tmp_path}", seed=2)
+    assert len(data.train) + len(data.test) == 200 and data.outputs == 3
+    side = data.train.x.size
+    assert data.train.x[:].shape == (len(data.train), 3, side, side) and 20 <= side <= 32
+    counts = data.test.y.bincount()
+    assert counts.min() >= 13 and not {*data.train.x.files} & {*data.test.x.files}
+
+
+def test_an_image_that_cannot_be_read_is_named_before_training(tmp_path: Path) -> None:
+    tree(tmp_path)
+    whole = (tmp_path / "red" / "03.png").read_bytes()
+    for content in (b"no image", b"", whole[: len(whole) // 2]):
+        (tmp_path / "red" / "03.png").write_bytes(content)
+        with pytest.raises(DataError, match=r"red/03\.png.*repair or remove it"):
+            multum.load_data(f"folder:{tmp_path}#size=8", seed=1)
 
 
 @pytest.mark.parametrize(
@@ -148,14 +190,16 @@ def test_errors_of_the_background_reach_the_loop(tmp_path: Path) -> None:
         ("folder:{}/one", "two at least"),
         ("folder:{}/hollow", "has none"),
         ("folder:{}/alone", "test, val or validation"),
+        ("folder:{}/untested", "the test part has none"),
         ("folder:{}/ok#size=0", "size is a whole number"),
         ("folder:{}/ok#sise=9", "Did you mean size"),
     ],
 )
 def test_what_is_no_image_folder_is_refused(name: str, message: str, tmp_path: Path) -> None:
-    for path in ("empty", "hollow/a", "hollow/b"):
+    for path in ("empty", "hollow/a", "hollow/b", "untested/test"):
         (tmp_path / path).mkdir(parents=True)
-    for path in ("one/a/1.png", "alone/train/a/1.png", "alone/train/b/1.png", "ok/a/1.png", "ok/b/1.png"):
+    trained = [f"{name}/train/{label}/1.png" for name in ("alone", "untested") for label in "ab"]
+    for path in ("one/a/1.png", *trained, "ok/a/1.png", "ok/b/1.png"):
         picture(tmp_path / path, 8, 8, (0, 0, 0))
     with pytest.raises(DataError, match=message):
         multum.load_data(name.format(tmp_path))
@@ -165,10 +209,10 @@ def test_without_pillow_the_error_names_the_extra(tmp_path: Path, monkeypatch: p
     tree(tmp_path)
     tree(tmp_path)
     monkeypatch.setitem(sys.modules, "PIL", None)
-    folder._pil.cache_clear()
+    folder.pillow.cache_clear()
     try:
         with pytest.raises(DataError, match=r"multum\[images\]"):
             multum.load_data(f"folder:{tmp_path}")
     finally:
         monkeypatch.undo()
-        folder._pil.cache_clear()
+        folder.pillow.cache_clear()

@@ -24,6 +24,18 @@ def test_digits_are_uint8_images_in_three_parts_that_do_not_overlap() -> None:
     assert abs(float(prepared.mean())) < 1e-4 and abs(float(prepared.std()) - 1) < 1e-3
 
 
+def test_parts_share_no_item() -> None:
+    for seed in (0, 1):
+        data = multum.load_data("digits", seed=seed).with_validation(0.25, seed=seed)
+        found = [{item.numpy().tobytes() for item in part.x} for part in (data.train, data.validation, data.test)]
+        assert sum(map(len, found)) == len(found[0] | found[1] | found[2]) == 1797  # all digits differ
+
+
+def test_a_kind_that_is_none_gets_a_hint() -> None:
+    with pytest.raises(DataError, match="Did you mean csv"):
+        multum.load_data("cvs:a.csv#target=y")
+
+
 def test_diabetes_is_standardised_by_its_training_part_alone() -> None:
     data = multum.load_data("diabetes")
     assert data.task == "regression" and data.outputs == 2
@@ -93,6 +105,11 @@ def test_named_sets_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.M
         ({"x_train": np.full((3, 2), np.nan)}, "NaN"),
         ({"y_train": np.array([0.0, np.inf, 1.0])}, "NaN or infinite"),
         ({"y_train": np.arange(3) - 1}, "-1 is among"),
+        ({"y_test": np.array([3])}, "3 occurs in the test part alone"),
+        ({"y_test": np.array([-1])}, "-1 is among"),
+        ({"x_test": np.full((1, 2), np.inf)}, "NaN or infinite"),
+        ({"x_test": np.zeros((0, 2)), "y_test": np.arange(0)}, "the test part has none"),
+        ({"y_train": np.array(["a", "b", "c"])}, "hold numbers, classes as 0, 1, 2"),
     ],
 )
 def test_arrays_that_are_not_a_data_set_are_refused(arrays: dict, message: str, tmp_path: Path) -> None:
@@ -110,6 +127,9 @@ def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     (tmp_path / "junk.npz").write_bytes(b"junk")
     with pytest.raises(DataError, match=r"junk\.npz"):
         multum.load_data(f"npz:{tmp_path}/junk.npz")
+    np.save(tmp_path / "bare.npy", np.zeros(3))
+    with pytest.raises(DataError, match="plain numpy arrays"):
+        multum.load_data(f"npz:{tmp_path}/bare.npy")
     np.savez(tmp_path / "pickle.npz", x_train=np.array([{"a": 1}], dtype=object))
     with pytest.raises(DataError, match="plain numpy arrays"):
         multum.load_data(f"npz:{tmp_path}/pickle.npz")

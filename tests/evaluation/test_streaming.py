@@ -10,9 +10,10 @@ from torch import Tensor
 
 from multum.errors import ConfigError, MetricError
 from multum.evaluation import ood
-from multum.evaluation.diversity import diversity
-from multum.evaluation.metrics import classification
+from multum.evaluation.diversity import disagreement_matrix, diversity
+from multum.evaluation.metrics import classification, item_brier, item_nll
 from multum.evaluation.predict import Prediction
+from multum.evaluation.reliability import reliability_curve
 from multum.evaluation.selective import risk_coverage
 from multum.evaluation.streaming import NEEDS_ALL_ITEMS, Accumulator
 
@@ -71,7 +72,22 @@ def test_memory_does_not_grow_with_items():
     few, many = stream(logits[:, :100], labels[:100], 50), stream(logits, labels, 50)
     assert numbers_held(few) == numbers_held(many) < 1000
     kept = stream(logits, labels, 50, keep=True)
-    assert 2000 * 6 <= numbers_held(kept) < 2000 * 3 * 5  # scores per item, and never the outputs
+    per_item = 6 + 2 * (1 + 3) + 2  # scores; confidence and hit of the ensemble and 3 members; NLL and Brier
+    assert numbers_held(kept) - numbers_held(many) == 2000 * per_item
+
+
+def test_curves_and_item_values_are_those_of_all_items():
+    logits, labels = random_case()
+    prediction = Prediction.from_logits(logits)
+    accumulator = stream(logits, labels, 50, keep=True)
+    curve = reliability_curve(prediction.confidence, prediction.labels == labels)
+    torch.testing.assert_close(accumulator.reliability().accuracy, curve.accuracy, equal_nan=True)
+    assert accumulator.reliability().ece == pytest.approx(curve.ece, abs=1e-12)
+    torch.testing.assert_close(accumulator.disagreement_matrix(), disagreement_matrix(prediction))
+    values = accumulator.item_values()
+    torch.testing.assert_close(values["nll"], item_nll(prediction.log_probs, labels))
+    torch.testing.assert_close(values["brier"], item_brier(prediction.probs, labels))
+    assert values["accuracy"].tolist() == (prediction.labels == labels).tolist()
 
 
 def test_other_bins():

@@ -455,10 +455,10 @@ def test_covariance_of_the_weights():
 
 def test_heads_at_birth():
     for fields, fresh, noisy in (
-        ({}, True, False),
-        ({"heads": "copy"}, False, False),
-        ({"heads": "copy", "head_noise": True}, False, True),
-        ({"head_noise": True}, True, True),
+        ({"heads": "reset"}, True, False),
+        ({}, False, False),
+        ({"head_noise": True}, False, True),
+        ({"heads": "reset", "head_noise": True}, True, True),
     ):
         ens, _ = young("wrn-16-1", members=2, **fields)
         with torch.no_grad():

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import copy
+import math
 from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import multum
 import timm_shim  # noqa: F401  (LAMB is timm's)
 from multum.training import run as run_module
 from multum.training.averaging import Average, refresh_norms
+from multum.training.batches import stream
 
 DOUBLE = multum.Recipe(
     epochs=4, batch_size=13, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, precision="64-true", seed=3
@@ -106,6 +109,10 @@ def test_averages_and_norms_are_the_same_stacked_and_sequential(sequential: bool
         assert len(seen) == 2
         wanted = torch.stack(seen).mean(0)
     torch.testing.assert_close(found, wanted, rtol=0, atol=1e-15)
+    for i in range(2):  # the norms know the averaged weights, not those they trained with
+        mean, var = statistics(ens.member(i)[0](images()[0]))
+        torch.testing.assert_close(ens.member(i)[1].running_mean, mean, rtol=0, atol=1e-12)
+        torch.testing.assert_close(ens.member(i)[1].running_var, var, rtol=0, atol=1e-12)
     other = made(multum.Deep(members=2))
     multum.fit(other, images(), replace(recipe, sequential=not sequential))
     assert_same(ens, other)
@@ -232,7 +239,7 @@ def test_l1_adds_the_sum_of_absolute_weights_of_what_decays() -> None:
     x, y = images(13)
     recipe = replace(DOUBLE, epochs=1, l1=0.01, momentum=0.0, weight_decay=0.0, schedule="constant")
     multum.fit(ens, (x, y), recipe)
-    rows = torch.randperm(13, generator=multum.training.batches.stream(3, "order", 0))
+    rows = torch.randperm(13, generator=stream(3, "order", 0))
     kept = twin.method.undecayed(twin)
     assert kept
     penalty = sum(p.abs().sum() for n, p in twin.named_parameters() if n not in kept)
@@ -241,12 +248,53 @@ def test_l1_adds_the_sum_of_absolute_weights_of_what_decays() -> None:
         torch.testing.assert_close(ens.state_dict()[name], p.detach() - 0.1 * p.grad, rtol=0, atol=1e-12)
 
 
+STEP = replace(DOUBLE, epochs=1, batch_size=32, momentum=0.0, weight_decay=0.0, schedule="constant")  # one plain step
+
+
+def test_label_smoothing_is_torchs() -> None:
+    ens, twin = made(multum.Deep(members=2)), made(multum.Deep(members=2))
+    x, y = images(32)
+    multum.fit(ens, (x, y), replace(STEP, label_smoothing=0.3))
+    rows = torch.randperm(32, generator=stream(3, "order", 0))
+    sum(F.cross_entropy(o, y[rows], label_smoothing=0.3) for o in twin.train()(x[rows])).backward()
+    for name, p in twin.named_parameters():
+        torch.testing.assert_close(ens.state_dict()[name], p.detach() - 0.1 * p.grad, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", [multum.Deep(members=3), multum.BatchEnsemble(members=3, init="normal")])
+def test_gradients_are_clipped_per_member_and_what_is_shared_by_itself(method: multum.methods.Method) -> None:
+    """By torch's own clip_grad_norm_ on each member's slices; one member's gradient is too large."""
+    ens = made(method)
+    twin = copy.deepcopy(ens)
+    x, y = images(32)
+    rows = torch.randperm(32, generator=stream(3, "order", 0))
+    multum.loss(twin.train()(x[rows]), y[rows], reduction=method.reduction).backward()
+    own = [p for name, p in twin.named_parameters() if name in twin.own]
+    shared = [p for name, p in twin.named_parameters() if name not in twin.own]
+    norms = [float(nn.utils.clip_grad_norm_(_slices(own, i), math.inf)) for i in range(3)]
+    largest = sorted(norms)[1]  # one member is clipped, one is at the edge, one is not
+    for i in range(3):
+        nn.utils.clip_grad_norm_(_slices(own, i), largest)
+    if shared:
+        assert nn.utils.clip_grad_norm_(shared, largest) > largest
+    multum.fit(ens, (x, y), replace(STEP, clip=largest))
+    for name, p in twin.named_parameters():
+        torch.testing.assert_close(ens.state_dict()[name], p.detach() - 0.1 * p.grad, rtol=0, atol=1e-12)
+
+
+def _slices(parameters: list[nn.Parameter], i: int) -> list[nn.Parameter]:
+    found = [nn.Parameter(p.data[i]) for p in parameters]
+    for part, p in zip(found, parameters, strict=True):
+        part.grad = p.grad[i]
+    return found
+
+
 def test_ghost_batch_norm_normalises_chunks() -> None:
     ens, twin = made(multum.Deep(members=2)), made(multum.Deep(members=2))
     x, y = images(26)
     recipe = replace(DOUBLE, batch_size=26, epochs=1, ghost=10, momentum=0.0, weight_decay=0.0, schedule="constant")
     multum.fit(ens, (x, y), recipe)
-    rows = torch.randperm(26, generator=multum.training.batches.stream(3, "order", 0))
+    rows = torch.randperm(26, generator=stream(3, "order", 0))
     twin.train()
     halves = [twin(x[r]) for r in (rows[:13], rows[13:])]  # two chunks of at least 10
     multum.loss(torch.cat(halves, 1), y[rows], reduction="sum").backward()
@@ -265,7 +313,6 @@ def test_three_lines_of_ones_own_loop_do_the_same() -> None:
     multum.fit(ens, (x, y), recipe)
     optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, weight_decay=5e-4)
     twin.train()
-    stream = multum.training.batches.stream
     for epoch in range(2):
         rows = torch.randperm(26, generator=stream(3, "order", epoch))
         batch = twin.method.batch(x[rows], y[rows], stream(3, "batch", epoch, 0))

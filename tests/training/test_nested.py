@@ -119,6 +119,27 @@ def test_together_and_apart_give_the_same_numbers() -> None:
     assert torch.equal(a.network.e, b.network.e) and torch.equal(a.network.theta, b.network.theta)
 
 
+@pytest.mark.parametrize("apart", [False, True])
+def test_clipping_sees_gradients_without_the_scale_of_half_precision(apart: bool) -> None:
+    from lightning_fabric import Fabric
+    from lightning_fabric.plugins import MixedPrecision
+
+    found = []
+    for plugins in ([], [MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))]):
+        ens = toy()
+        fabric = Fabric(accelerator="cpu", plugins=plugins)
+        moving = Optimizers(ens, replace(SGD, clip=0.5), fabric, apart=apart)
+        for target in (0.5, 3.0):
+            x = torch.ones(1, 1, dtype=torch.float64)
+            fabric.backward((0.5 * (ens(x) - target) ** 2).sum())
+            scaled = ens.network.theta.grad.item()
+            moving.step(None)
+        found.append((scaled, ens.network.theta.item(), *ens.network.e.flatten().tolist()))
+    plain, halves = found
+    assert halves[0] == pytest.approx(65536 * plain[0]) and halves[1:] == pytest.approx(plain[1:], abs=1e-12)
+    assert plain[1] != 1.0
+
+
 # -- Hypernet through the loop -----------------------------------------------------------------------------------------
 
 

@@ -85,7 +85,7 @@ def test_rates_of_snapshots() -> None:
 
 
 def test_rates_of_fast_geometric_ensembling() -> None:
-    method = multum.FastGeometric(members=1, cycle=4, high=0.05, low=0.0001, start=0.5)
+    method = multum.FastGeometric(members=1, cycle=4, high=0.5, low=0.001, start=0.5)
     first, per_epoch, steps = 4, 100, 800
     found = []
     for epoch, fraction in ((0, 0), (0, 0.5), (1, 0), (2, 0), (3, 0.5)):

@@ -7,6 +7,7 @@ item and score.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -14,120 +15,175 @@ import torch
 from torch import Tensor
 
 from ..data.corruptions import CORRUPTIONS, corrupt
-from ..data.sources import Data
+from ..data.sources import Data, Part
 from ..ensemble import Ensemble
-from ..errors import DataError, MetricError
+from ..errors import DataError, MetricError, did_you_mean
+from .curves import classification_curves, regression_curves
 from .ood import detection
 from .predict import Prediction, RegressionPrediction, predict
-from .regression import regression
+from .regression import in_units, item_nll, regression
 from .streaming import Accumulator
 
-__all__ = ["SEVERITIES", "evaluate"]
+__all__ = ["SEVERITIES", "Measured", "evaluate", "measure"]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
+_MEANS = {"cacc": "accuracy", "cnll": "nll", "cece": "ece"}
 
-def evaluate(
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """Everything measured: numbers by name, curves as a report draws them, and what each item contributes.
+
+    Shape: `items` has a tensor ``[items]`` per metric that is a mean over items, in the order of the test part.
+    """
+
+    numbers: dict[str, Any]
+    curves: dict[str, Any] = field(default_factory=dict)
+    items: dict[str, Tensor] = field(default_factory=dict)
+
+
+def evaluate(ensemble: Ensemble, data: Data, **options: Any) -> dict[str, Any]:
+    """Every metric of an ensemble on the test part of a data set, by name; the options are those of `measure`.
+
+    >>> import multum
+    >>> data = multum.load_data("digits")
+    >>> net = multum.models.build("small-cnn", classes=10, in_channels=1)
+    >>> ens = multum.ensemble(net, multum.Deep(members=2), example=data.example(), seed=0)
+    >>> found = evaluate(ens, data)
+    >>> found["items"], found["nll"] < found["member_nll"]
+    (539, True)
+    """
+    return measure(ensemble, data, **options).numbers
+
+
+def measure(
     ensemble: Ensemble,
     data: Data,
     *,
     ood: Mapping[str, Tensor] | None = None,
     shift: Sequence[str] = (),
+    shift_items: int | None = None,
     batch_size: int = 512,
     seed: int = 0,
     advance: Callable[[int], None] = lambda items: None,
-) -> dict[str, Any]:
-    """Every metric of an ensemble on the test part of a data set, by name.
+) -> Measured:
+    """All that `evaluate` gives, with the curves and the values of every item.
 
     Args:
-        ood: foreign sets by name, raw items as the data set's own; `found["ood"][set][score]` has auroc, aupr, fpr95.
-        shift: corruptions by name; `found["shift"][name][severity]` has accuracy, nll and ece, and `found["cacc"]`,
-            `found["cnll"]`, `found["cece"]` are the plain means over all of them.
+        ood: foreign sets by name, raw items as the data set's own; `numbers["ood"][set][score]` has auroc, aupr, fpr95.
+        shift: corruptions by name; `numbers["shift"][name][severity]` has accuracy, nll and ece, and `numbers["cacc"]`,
+            `["cnll"]`, `["cece"]` are the plain means over all of them.
+        shift_items: how many test items are corrupted, chosen by the seed; None for all.
         advance: called with the number of items after every batch, for a progress bar.
     """
     if data.task == "regression":
         if ood or shift:
-            raise MetricError("foreign sets and corruptions are for image classification, however: this is regression")
+            raise MetricError("foreign sets and corruptions are for classification, however: this is regression")
         return _regression(ensemble, data, batch_size, advance)
-    known = _accumulated(ensemble, data, data.test.x, data.test.y, batch_size, advance, keep=True)
-    found: dict[str, Any] = {"items": known.items, "members": ensemble.members, **known.compute()}
-    if ood:
-        foreign = {}
-        for name, x in ood.items():
-            if x.shape[1:] != data.test.x.shape[1:]:
-                raise DataError(
-                    f"a foreign set has items of shape {tuple(data.test.x.shape[1:])} as the known one, however: "
-                    f"{name} has {tuple(x.shape[1:])}; resize it first"
-                )
-            outside = _accumulated(ensemble, data, x, None, batch_size, advance, keep=True)
-            foreign[name] = outside.scores()
-        found["ood"] = detection(known.scores(), foreign)
+    run = partial(_accumulated, ensemble, data, batch_size=batch_size, advance=advance)
+    known = run(data.test, keep=True)
+    numbers: dict[str, Any] = {"items": known.items, "members": ensemble.members, **known.compute()}
+    foreign = {}
+    for name, x in (ood or {}).items():
+        if x.shape[1:] != data.test.x.shape[1:]:
+            raise DataError(
+                f"a foreign set has items of shape {tuple(data.test.x.shape[1:])} as the known one, however: "
+                f"{name} has {tuple(x.shape[1:])}; resize it first"
+            )
+        if len(x) == 0:
+            raise DataError(f"a foreign set has items, however: {name} is empty")
+        foreign[name] = run(Part(x, x), keep=True, labelled=False).scores()
+    if foreign:
+        numbers["ood"] = detection(known.scores(), foreign)
+    severity: dict[str, Any] = {}
     if shift:
-        found |= _shifted(ensemble, data, shift, batch_size, seed, advance)
-    return found
+        table = _shifted(run, _some(data.test, shift_items, seed), _known(shift, data), seed)
+        numbers |= {"shift": table, **_means(table)}
+        severity = _severities(numbers["accuracy"], table)
+    scores = {name: found["msp"] for name, found in foreign.items()}
+    return Measured(numbers, classification_curves(known, scores, severity), known.item_values())
 
 
 def _accumulated(
     ensemble: Ensemble,
     data: Data,
-    x: Tensor,
-    y: Tensor | None,
+    part: Part,
+    *,
     batch_size: int,
     advance: Callable[[int], None],
-    *,
     keep: bool,
+    labelled: bool = True,
     change: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Accumulator:
     sums = Accumulator(keep=keep)
-    for rows in _slices(len(x), batch_size):
+    for rows in _slices(len(part), batch_size):
         # Items may be files that are decoded as they are indexed, so each batch is taken once.
-        batch = change(x[rows])
+        batch = change(part.x[rows])
         found = predict(ensemble, data.prepare(batch).to(ensemble.device))
         assert isinstance(found, Prediction)
-        sums.add(found, None if y is None else y[rows])
+        sums.add(found, part.y[rows] if labelled else None)
         advance(len(batch))
     return sums
 
 
-def _shifted(
-    ensemble: Ensemble, data: Data, names: Sequence[str], batch_size: int, seed: int, advance: Callable[[int], None]
-) -> dict[str, Any]:
+def _known(names: Sequence[str], data: Data) -> Sequence[str]:
+    if not data.is_image:
+        raise MetricError(f"corruptions are for images, however: {data.name} is a table; leave shift out")
+    for name in names:
+        if name not in CORRUPTIONS:
+            raise MetricError(f"a corruption has a name, however: {name!r} is none. {did_you_mean(name, CORRUPTIONS)}")
+    return names
+
+
+def _some(part: Part, items: int | None, seed: int) -> Part:
+    """So many items, at random: a test part may be sorted by class."""
+    if items is None or items >= len(part):
+        return part
+    chosen = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))[:items]
+    return part.rows(chosen.sort().values)
+
+
+def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], seed: int) -> dict[str, Any]:
     table: dict[str, dict[str, dict[str, float]]] = {}
     for name in names:
         table[name] = {}
         for severity in SEVERITIES:
             # One stream per corruption and severity: a subset of them gives the same images.
             draw = torch.Generator().manual_seed(seed * 1000 + CORRUPTIONS.index(name) * 10 + severity)
-            sums = _accumulated(
-                ensemble,
-                data,
-                data.test.x,
-                data.test.y,
-                batch_size,
-                advance,
-                keep=False,
-                change=partial(corrupt, name=name, severity=severity, generator=draw),
-            )
-            measured = sums.compute()
-            table[name][str(severity)] = {key: measured[key] for key in ("accuracy", "nll", "ece")}
+            change = partial(corrupt, name=name, severity=severity, generator=draw)
+            measured = run(part, keep=False, change=change).compute()
+            table[name][str(severity)] = {key: measured[key] for key in _MEANS.values()}
+    return table
+
+
+def _means(table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
     cells = [cell for row in table.values() for cell in row.values()]
-    means = {f"c{key}": sum(cell[of] for cell in cells) / len(cells) for key, of in _SHORT.items()}
-    return {"shift": table, **means}
+    return {name: sum(cell[of] for cell in cells) / len(cells) for name, of in _MEANS.items()}
 
 
-_SHORT = {"acc": "accuracy", "nll": "nll", "ece": "ece"}
+def _severities(clean: float, table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
+    """Accuracies by corruption, and their means by severity; severity 0 is the clean test part."""
+    rows = {name: [row[str(s)]["accuracy"] for s in SEVERITIES] for name, row in table.items()}
+    means = {str(s): sum(row[s - 1] for row in rows.values()) / len(rows) for s in SEVERITIES}
+    return {"severity": {"0": clean, **means}, "corruptions": rows}
 
 
-def _regression(ensemble: Ensemble, data: Data, batch_size: int, advance: Callable[[int], None]) -> dict[str, Any]:
+def _regression(ensemble: Ensemble, data: Data, batch_size: int, advance: Callable[[int], None]) -> Measured:
     parts = []
     for rows in _slices(len(data.test), batch_size):
         found = predict(ensemble, data.prepare(data.test.x[rows]).to(ensemble.device))
         assert isinstance(found, RegressionPrediction)
-        parts.append(found.members)
+        parts.append(found.members.cpu())
         advance(found.members.shape[1])
-    prediction = RegressionPrediction(torch.cat(parts, dim=1))
-    measured = regression(prediction, data.test.y, mean=data.target_mean, std=data.target_std)
-    return {"items": len(data.test), "members": ensemble.members, **measured}
+    standardised = RegressionPrediction(torch.cat(parts, dim=1))
+    prediction = in_units(standardised, mean=data.target_mean, std=data.target_std)
+    numbers = regression(prediction, data.test.y)
+    return Measured(
+        {"items": len(data.test), "members": ensemble.members, **numbers},
+        regression_curves(prediction, data.test.y),
+        {"nll": item_nll(prediction, data.test.y), "rmse": (prediction.mean - data.test.y).square()},
+    )
 
 
 def _slices(items: int, size: int) -> Iterator[slice]:

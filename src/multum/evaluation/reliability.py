@@ -16,7 +16,16 @@ from torch import Tensor
 from ..errors import MetricError
 from .inputs import check_confidence, check_correct
 
-__all__ = ["ReliabilityCurve", "adaptive_ece", "bin_sums", "ece", "ece_of_sums", "reliability_curve", "share_ties"]
+__all__ = [
+    "ReliabilityCurve",
+    "adaptive_ece",
+    "bin_sums",
+    "curve_of_sums",
+    "ece",
+    "ece_of_sums",
+    "reliability_curve",
+    "share_ties",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,10 +87,7 @@ def reliability_curve(
     """
     if adaptive:
         return _equally_full(confidence, correct, bins)
-    sums = bin_sums(confidence, correct, bins=bins)
-    items, confidences, corrects = sums
-    edges = torch.arange(bins + 1, dtype=torch.float64, device=sums.device) / bins
-    return ReliabilityCurve(edges, confidences / items, corrects / items, items / items.sum())
+    return curve_of_sums(bin_sums(confidence, correct, bins=bins))
 
 
 def bin_sums(confidence: Tensor, correct: Tensor, *, bins: int = 15) -> Tensor:
@@ -103,6 +109,20 @@ def bin_sums(confidence: Tensor, correct: Tensor, *, bins: int = 15) -> Tensor:
     index = torch.bucketize(confidence, edges)
     ones = torch.ones_like(correct)
     return torch.stack([index.bincount(w, minlength=bins) for w in (ones, confidence.double(), correct)])
+
+
+def curve_of_sums(sums: Tensor) -> ReliabilityCurve:
+    """The reliability diagram of equally wide bins from :func:`bin_sums`.
+
+    **Shape**: sums ``[3, bins]``.
+
+    >>> curve_of_sums(torch.tensor([[1.0, 2.0], [0.5, 1.75], [1.0, 1.0]])).accuracy
+    tensor([1.0000, 0.5000], dtype=torch.float64)
+    """
+    items, confidences, corrects = sums.double()
+    bins = sums.shape[1]
+    edges = torch.arange(bins + 1, dtype=torch.float64, device=sums.device) / bins
+    return ReliabilityCurve(edges, confidences / items, corrects / items, items / items.sum())
 
 
 def ece_of_sums(sums: Tensor) -> float:

@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy import stats
+from scipy import special
 from torch import Tensor
 
 from ..errors import MetricError
@@ -144,7 +144,7 @@ def _certain(answered: Tensor, wrong: Tensor, risk: float, delta: float) -> int:
     candidates = torch.searchsorted(answered.cpu(), wanted).unique().flip(0)
     for choice in candidates.tolist():
         k, n = float(wrong[choice]), float(answered[choice])
-        bound = 1.0 if k == n else float(stats.beta.ppf(1 - delta / CANDIDATES, k + 1, n - k))
+        bound = 1.0 if k == n else float(special.betaincinv(k + 1, n - k, 1 - delta / CANDIDATES))
         if bound <= risk:
             return choice
     return -1

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from scipy import stats
+from scipy import special  # scipy.stats has the same functions, and takes seconds to import
 from torch import Tensor
 
 from ..errors import MetricError
@@ -65,7 +65,7 @@ class Seeds:
     def interval(self, level: float = 0.95) -> tuple[float, float]:
         """mean -+ t error, Student's t with n - 1 degrees of freedom."""
         check_share(level, "level")
-        reach = float(stats.t.ppf((1 + level) / 2, self.n - 1)) * self.error if self.n > 1 else math.nan
+        reach = float(special.stdtrit(self.n - 1, (1 + level) / 2)) * self.error if self.n > 1 else math.nan
         return self.mean - reach, self.mean + reach
 
     def __str__(self) -> str:
@@ -188,8 +188,8 @@ def paired_t(a: Tensor, b: Tensor, *, level: float = 0.95) -> Comparison:
     mean, error = float(d.mean()), float(d.std()) / math.sqrt(len(d))
     p_value = 1.0 if mean == 0 else 0.0  # of differences that are all the same
     if error > 0:
-        p_value = float(2 * stats.t.sf(abs(mean) / error, len(d) - 1))
-    reach = float(stats.t.ppf((1 + level) / 2, len(d) - 1)) * error
+        p_value = float(2 * special.stdtr(len(d) - 1, -abs(mean) / error))
+    reach = float(special.stdtrit(len(d) - 1, (1 + level) / 2)) * error
     return Comparison("paired t", mean, mean - reach, mean + reach, p_value, level, len(d))
 
 
@@ -209,9 +209,9 @@ def mcnemar(correct_a: Tensor, correct_b: Tensor, *, level: float = 0.95) -> Com
     if not ((d == 0) | (d.abs() == 1)).all():
         raise MetricError("McNemar's test is on right (1) and wrong (0), however: other numbers. Use item_correct")
     n, only_a, only_b = len(d), int((d > 0).sum()), int((d < 0).sum())
-    p_value = min(1.0, 2 * float(stats.binom.cdf(min(only_a, only_b), only_a + only_b, 0.5)))
+    p_value = min(1.0, 2 * float(special.bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
     mean = (only_a - only_b) / n
-    reach = float(stats.norm.ppf((1 + level) / 2)) * math.sqrt(max(0.0, (only_a + only_b) / n - mean**2) / n)
+    reach = float(special.ndtri((1 + level) / 2)) * math.sqrt(max(0.0, (only_a + only_b) / n - mean**2) / n)
     return Comparison("McNemar", mean, mean - reach, mean + reach, p_value, level, n)
 
 

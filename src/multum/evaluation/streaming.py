@@ -17,7 +17,7 @@ from .diversity import PairSums, diversity_of_sums, pair_sums
 from .inputs import check_labels
 from .metrics import METRICS, check_prediction, measure_items, with_gains
 from .predict import Prediction
-from .reliability import adaptive_ece, bin_sums, ece_of_sums
+from .reliability import ReliabilityCurve, adaptive_ece, bin_sums, curve_of_sums, ece_of_sums
 from .selective import aurc
 
 __all__ = ["NEEDS_ALL_ITEMS", "Accumulator"]
@@ -28,8 +28,9 @@ NEEDS_ALL_ITEMS = ("adaptive_ece", "aupr", "aurc", "auroc", "fpr95")
 class Accumulator:
     """Sums over batches that give the same numbers as `classification` and `diversity` on all items at once.
 
-    ``keep`` holds on to each item's scores, confidences and hits, for the metrics of `NEEDS_ALL_ITEMS`: 29 + 5 M bytes
-    per item for M members in float32. Without labels (a foreign set) only diversity and scores come out.
+    ``keep`` holds on to each item's scores, confidences, hits and losses, for the metrics of `NEEDS_ALL_ITEMS` and for
+    paired tests: 37 + 5 M bytes per item for M members in float32. Without labels (a foreign set) only diversity and
+    scores come out.
 
     >>> accumulator = Accumulator()
     >>> accumulator.add(torch.eye(3).expand(2, 3, 3), torch.arange(3))
@@ -93,6 +94,23 @@ class Accumulator:
             raise MetricError("whether items are right needs labels, however: none were added")
         return self._all("confidence")[0], self._all("correct")[0]
 
+    def item_values(self) -> dict[str, Tensor]:
+        """What each item contributes to the ensemble's accuracy, nll and brier, for paired tests: ``[items]`` each."""
+        correct = self.confidence_and_correct()[1]
+        return {"accuracy": correct, "nll": self._all("nll"), "brier": self._all("brier")}
+
+    def reliability(self) -> ReliabilityCurve:
+        """The ensemble's reliability diagram, from sums alone."""
+        if self._sums is None:
+            raise MetricError("whether items are right needs labels, however: none were added")
+        return curve_of_sums(self._sums.bins[0])
+
+    def disagreement_matrix(self) -> Tensor:
+        """d_ij, the share of items for which members i and j differ, ``[members, members]``."""
+        if self._pairs is None:
+            raise MetricError("an accumulator computes what was added to it, however: nothing was. Call add first")
+        return self._pairs.differ / self._pairs.items
+
     def _table(self, sums: _Sums) -> dict[str, Tensor]:
         """Every metric of the ensemble and its members, ``[1 + members]``."""
         table = {
@@ -134,9 +152,12 @@ class _Sums:
 
 
 def _batch_sums(prediction: Prediction, labels: Tensor, bins: int, kept: dict[str, Tensor]) -> _Sums:
-    rows, confidences, corrects = [], [], []
+    rows: list[list[float]] = []
+    confidences, corrects = [], []
     for log_probs in (prediction.log_probs, *(z.log_softmax(1) for z in prediction.logits)):
         items = measure_items(log_probs, labels)
+        if not rows:  # the ensemble itself
+            kept |= {"nll": items.nll.flatten(), "brier": items.brier.flatten()}
         rows.append([float(values.double().sum()) for values in (items.correct, items.nll, items.brier)])
         confidences.append(items.confidence.flatten())
         corrects.append(items.correct.flatten())

@@ -34,8 +34,8 @@ class FastGeometric(Method):
     members: int = 4  # M: the last members that were collected
     start: float = 0.8  # the share of the epochs before the cycles begin
     cycle: int = 2  # c: epochs of one cycle, an even number
-    high: float = 0.05  # a_1: the learning rate at the ends of a cycle
-    low: float = 0.01  # a_2: the learning rate in the middle, where a member is collected
+    high: float = 0.5  # a_1: the rate at the ends of a cycle, as a share of the recipe's lr (the paper's .05 of .1)
+    low: float = 0.1  # a_2: the rate in the middle, where a member is collected, as a share too (.01 of .1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -52,7 +52,7 @@ class FastGeometric(Method):
         return self
 
     def rate(self, epoch: int, fraction: float) -> float:
-        """The learning rate inside the cycles: whole epochs since `start`, and the share of the current one.
+        """The share of the recipe's lr inside the cycles: whole epochs since `start`, and the share of the present one.
 
         >>> fge = FastGeometric(cycle=4, high=0.05, low=0.0001)
         >>> [round(fge.rate(e, f), 6) for e, f in ((0, 0), (0, 0.5), (1, 0), (2, 0), (3, 0.5))]
@@ -64,7 +64,7 @@ class FastGeometric(Method):
 
     def learning_rate(self, default: float, step: int, steps: int, per_epoch: int, lr: float) -> float:
         since = step / per_epoch - self.first(steps // per_epoch)
-        return default if since < 0 else self.rate(math.floor(since), since - math.floor(since))
+        return default if since < 0 else lr * self.rate(math.floor(since), since - math.floor(since))
 
     def first(self, epochs: int) -> int:
         """Epochs before the cycles begin: `start`, or fewer where the last of M members would come too late.

@@ -7,9 +7,9 @@ Sacramento, von Oswald, Kobayashi, Henning, Grewe: Economical ensembles with hyp
 
 S chunks lie one behind the other along the input channels: chunk s is input channels s*Cin/S ... (s+1)*Cin/S - 1, made
 by column s of e. One network trains for T0 epochs; then `give_birth` makes N members around it, which own embeddings,
-norms (with the same relative noise) and a new head. Phase 2 trains one member per step (see `turn`): its loss is its
-own, so that a sum over members is a sum over steps. A member sees 1/N of those steps: new heads need a rate that has
-not decayed by then, or heads="copy" where training is short.
+norms (with the same relative noise) and a head. Phase 2 trains one member per step (see `turn`): its loss is its own,
+so that a sum over members is a sum over steps. A member sees 1/N of those steps: the paper's new heads ("reset") need
+many of them, at a rate that has not decayed by then; by default members begin with the head that has been trained.
 
 Wide ResNets follow the paper's Table S1: n blocks per stage, S = 2 for square convolutions, D = 2(2n-1), D = 2n-1 for
 shortcuts and for the first convolution of stage 1, D = 10 for the stem. Elsewhere a group is all layers with the same
@@ -112,7 +112,7 @@ class Hypernet(Method):
     birth_epoch: float | int = 0.6  # T0: a share of the epochs (the paper's 120 of 200), or an epoch; 0 is the start
     sigma: float = 0.25  # sigma: noise at birth, relative to the rms of what it is added to
     norm: str = "own"  # "own" per member, born with noise; "shared" by all (the paper's setting for OOD detection)
-    heads: str = "reset"  # W_i^(L) at birth: "reset" initialises every member's head anew, "copy" keeps the base's
+    heads: str | None = None  # W_i^(L) at birth: "reset" (the paper) or "copy"; None: "copy" if more than heads is own
     head_noise: bool = False  # whether heads get the noise too, as in the public code
     ablation: str | None = None  # own heads alone ("LL"), heads and norms ("LL+BN"); "scratch" births at the start
     compression: float = 1.0  # the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10
@@ -130,7 +130,8 @@ class Hypernet(Method):
             if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
                 raise ConfigError(f"{name} is a number >= {least}, however: {name}={value!r}; use {name}={least}")
         one_of("norm", self.norm, ("own", "shared"))
-        one_of("heads", self.heads, ("reset", "copy"))
+        if self.heads is not None:
+            one_of("heads", self.heads, ("reset", "copy"))
         for name in ("head_noise", "nested"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(f"{name} is True or False, however: {name}={getattr(self, name)!r}")
@@ -235,6 +236,7 @@ class Hypernet(Method):
     def _specialist(self, network: nn.Module, base: dict[str, Tensor]) -> dict[str, Tensor]:
         """What one member owns, from what the one before it had, under torch's generator."""
         found = {}
+        resets = self.heads == "reset" or (self.heads is None and self.ablation == "LL")
         for name, tensor in base.items():
             path, _, last = name.rpartition(".")
             module = network.get_submodule(path)
@@ -242,7 +244,7 @@ class Hypernet(Method):
             trains = parameter is not None and parameter.requires_grad
             head = not isinstance(module, (Generated, Twin)) and not is_norm(module)
             new = tensor.clone()
-            if head and trains and self.heads == "reset":
+            if head and trains and resets:
                 _reset_head(new, last)
             if trains and (self.head_noise or not head):
                 new += self.sigma * new.pow(2).mean().sqrt() * torch.randn_like(new)

@@ -163,11 +163,9 @@ class Mimo(Method):
         rows = first.shape[0] * self.repeats
         mixed = math.floor(rows * (1 - self.rho) + 1e-6)
 
-        def shuffled(n: int) -> Tensor:
-            return torch.randperm(n, generator=generator, device=device)
-
-        main = shuffled(rows) % first.shape[0]
-        index = torch.stack([torch.cat([main[:mixed][shuffled(mixed)], main[mixed:]]) for _ in range(self.members)])
+        main = torch.randperm(rows, generator=generator, device=device) % first.shape[0]
+        keys = torch.rand(self.members, mixed, dtype=torch.float64, generator=generator, device=device)
+        index = torch.cat([main[:mixed][keys.argsort(1)], main[mixed:].expand(self.members, -1)], 1)
         x, y = tree_map_only(Tensor, lambda t: t[index.to(t.device)], (x, y))
         return Batch(x, y, per_member=True)
 

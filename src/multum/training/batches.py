@@ -131,7 +131,7 @@ class Batches:
         if recipe.cutout:
             x = augment.cutout(x, recipe.cutout, draw)
         if recipe.label_smoothing or recipe.mixup or recipe.cutmix:
-            y = y if y.is_floating_point() else F.one_hot(y, data.outputs).float()
+            y = y if y.is_floating_point() else F.one_hot(y, data.outputs).to(torch.get_default_dtype())
             y = y * (1 - recipe.label_smoothing) + recipe.label_smoothing / data.outputs
         if recipe.mixup and (not recipe.cutmix or draw.coin()):
             x, y = augment.mixup(x, y, recipe.mixup, draw)

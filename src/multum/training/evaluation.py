@@ -10,7 +10,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from ..data.corruptions import CORRUPTIONS
-from ..data.sources import load_items
+from ..data.foreign import foreign_sets
 from ..evaluation.evaluate import SEVERITIES, evaluate
 from .job import open_run
 
@@ -22,7 +22,7 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Every metric of a finished run on its test part, on foreign sets by name, and under corruptions."""
     ens, data, settings = open_run(folder)
-    foreign = {name: load_items(name) for name in ood}
+    foreign = foreign_sets(ood, data)
     names = CORRUPTIONS if shift else ()
     items = len(data.test) * (1 + len(names) * len(SEVERITIES)) + sum(len(x) for x in foreign.values())
     with Progress(disable=not progress) as bar:

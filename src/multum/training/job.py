@@ -19,6 +19,7 @@ from ..ensemble import Ensemble
 from ..errors import TrainingError
 from ..methods import Method, parse
 from ..parsing import named
+from ..rewrite.thin import thin
 from ..saving import load
 from ..version import __version__
 from . import checkpoint
@@ -27,16 +28,25 @@ from .devices import is_first
 from .loop import fit
 from .recipe import Recipe
 
-__all__ = ["builder_for", "model_for", "open_run", "summary", "train"]
+__all__ = ["builder_for", "default_model", "model_for", "open_model", "open_run", "summary", "train"]
+
+
+def default_model(data: Data) -> str:
+    """The name of a small model that suits the data."""
+    return "small-cnn" if data.is_image else "mlp"
 
 
 def builder_for(text: str | None, data: Data) -> Callable[[], nn.Module]:
     """What builds a model by name, with the inputs and outputs of the data; None: one that suits the data.
 
+    Any model takes `thin`, a share of its width: `resnet18:thin=0.5`.
+
     >>> builder_for("mlp:hidden=8+8", load_data("diabetes"))().hidden[0].in_features
     10
+    >>> builder_for("small-cnn:thin=0.5", load_data("digits"))().conv1.out_channels
+    8
     """
-    text = text or ("small-cnn" if data.is_image else "mlp")
+    text = text or default_model(data)
     if text.startswith("timm:"):
         name, _, rest = text.removeprefix("timm:").partition(":")
         keywords, name = named(f"x:{rest}")[1], f"timm:{name}"
@@ -46,7 +56,16 @@ def builder_for(text: str | None, data: Data) -> Callable[[], nn.Module]:
     if name != "mlp" and not data.is_image and name in models.names():
         raise TrainingError(f"{name} is for images, however: {data.name} is a table; use --model mlp")
     size = {"in_features": shape.numel()} if name == "mlp" else {"in_channels": shape[0]}
-    return lambda: models.build(name, **{**size, "classes": data.outputs, **keywords})
+    share = keywords.pop("thin", None)
+
+    def build() -> nn.Module:
+        network = models.build(name, **{**size, "classes": data.outputs, **keywords})
+        if share is None:
+            return network
+        # Drawn from torch's generator, so that every member built under a seed of its own starts from other weights.
+        return thin(network, share, data.example(), seed=int(torch.randint(2**62, ()).item()))
+
+    return build
 
 
 def model_for(text: str | None, data: Data, seed: int) -> nn.Module:
@@ -84,7 +103,7 @@ def train(
     build = builder_for(model, source)
     settings = {
         "data": data,
-        "model": model or ("small-cnn" if source.is_image else "mlp"),
+        "model": model or default_model(source),
         "method": {"name": type(config).__name__.lower(), **dataclasses.asdict(config)},
         "recipe": dataclasses.asdict(recipe),
     }
@@ -126,11 +145,23 @@ def summary(found: Mapping[str, Any], out: Path) -> str:
 
 def open_run(folder: str | Path) -> tuple[Ensemble, Data, dict[str, Any]]:
     """The trained ensemble of a run folder, its data, and its settings."""
+    settings = _settings(Path(folder))
+    data = load_data(settings["data"], seed=settings["recipe"]["seed"])
+    return open_model(folder, data), data, settings
+
+
+def open_model(folder: str | Path, data: Data) -> Ensemble:
+    """The trained ensemble of a run folder whose data is at hand."""
     folder = Path(folder)
-    described, model = folder / "run.json", folder / "model.safetensors"
-    if not described.is_file():
-        raise TrainingError(f"a run folder holds run.json, however: {folder} does not; train with --out {folder}")
+    model = folder / "model.safetensors"
     if not model.is_file():
         raise TrainingError(f"a finished run holds model.safetensors, however: {folder} does not; train it to the end")
-    settings = json.loads(described.read_text())
-    return load(model), load_data(settings["data"], seed=settings["recipe"]["seed"]), settings
+    name = _settings(folder)["model"]
+    return load(model, network=builder_for(name, data)) if "thin=" in name else load(model)
+
+
+def _settings(folder: Path) -> dict[str, Any]:
+    described = folder / "run.json"
+    if not described.is_file():
+        raise TrainingError(f"a run folder holds run.json, however: {folder} does not; train with --out {folder}")
+    return json.loads(described.read_text())

@@ -1,8 +1,8 @@
 """Optimizers of an ensemble: one for all, or one per member for what it owns and one for what members share.
 
-Members that step apart (one specialist at a time, norms per member as in LAMB and clipping) get an optimizer each, on
-slices of the own tensors: a member that does not step neither decays nor drifts. Members that always step together
-under an elementwise rule need only one, on the stacked and the shared tensors: the same numbers with fewer calls.
+Members that step apart (one specialist at a time, norms per member as in LAMB) get an optimizer each, on slices of the
+own tensors: a member that does not step neither decays nor drifts. Members that always step together under an
+elementwise rule need only one, on the stacked and the shared tensors: the same numbers with fewer calls.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from .recipe import Recipe
 
-__all__ = ["Optimizers"]
+__all__ = ["Optimizers", "clip_members"]
 
 OWN, SHARED = "own", "shared"
 
@@ -62,9 +62,7 @@ class Optimizers:
             movers = [*movers, self.shared]
         for optimizer in movers:
             if self.recipe.clip:
-                self.fabric.clip_gradients(
-                    self.ensemble, optimizer, max_norm=self.recipe.clip, error_if_nonfinite=False
-                )
+                self._clip(optimizer)
             optimizer.step()
         if self.gradients:
             torch._foreach_zero_(self.gradients)
@@ -108,6 +106,16 @@ class Optimizers:
                     state.setdefault(int(index), {})[key] = value.clone()
             optimizer.load_state_dict({"state": state, "param_groups": groups})
 
+    def _clip(self, optimizer: Any) -> None:
+        """Limit the norm of each member's own gradients, and that of the shared ones."""
+        if self.apart:
+            self.fabric.clip_gradients(self.ensemble, optimizer, max_norm=self.recipe.clip, error_if_nonfinite=False)
+            return
+        self.fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
+        own, trained = set(self.ensemble.own), [(n, p) for n, p in _trainable(self.ensemble) if p.grad is not None]
+        clip_members([p.grad for n, p in trained if n in own and p.grad is not None], self.recipe.clip)
+        nn.utils.clip_grad_norm_([p for n, p in trained if n not in own], self.recipe.clip)
+
     def _named(self) -> Iterator[tuple[str, Optimizer]]:
         yield from ((f"{OWN}{i}", optimizer) for i, optimizer in enumerate(self.own))
         if self.shared is not None:
@@ -120,6 +128,23 @@ class Optimizers:
         ]
         groups = [group for group in groups if group["params"]]
         return self.fabric.setup_optimizers(_build(self.recipe, groups)) if groups else None
+
+
+@torch.no_grad()
+def clip_members(gradients: list[Tensor], largest: float) -> None:
+    """Scale every member's gradients to a norm of at most `largest` over all its tensors: clip_grad_norm_ for each.
+
+    Shape: [members, ...].
+
+    >>> gradients = [torch.tensor([[3.0], [0.3]]), torch.tensor([4.0, 0.4])]
+    >>> clip_members(gradients, 1.0)
+    >>> gradients[1]
+    tensor([0.8000, 0.4000])
+    """
+    if gradients:
+        norms = torch.stack([torch.linalg.vector_norm(g.reshape(len(g), -1), dim=1) for g in gradients])
+        scale = (largest / (torch.linalg.vector_norm(norms, dim=0) + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, [scale.view(-1, *(1,) * (g.ndim - 1)) for g in gradients])
 
 
 def _build(recipe: Recipe, groups: list[dict[str, Any]]) -> Optimizer:

@@ -6,6 +6,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 __all__ = ["Bar"]
 
@@ -20,15 +21,15 @@ class Bar:
         self.progress = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
-            TextColumn("epoch {task.fields[epoch]}  {task.fields[measured]}"),
+            TextColumn("epoch {task.fields[epoch]} {task.fields[measured]}"),
             TextColumn("{task.fields[speed]:,.0f} items/s"),
-            TimeRemainingColumn(),
+            # The bar gives way where the terminal is narrow, the time left does not.
+            TimeRemainingColumn(compact=True, table_column=Column(min_width=5, no_wrap=True)),
             console=self.console,
             disable=not self.moving,
         )
 
     def start(self) -> None:
-        self.began_at = self.run.step
         if self.moving:
             self.progress.start()
             total = self.run.epochs * self.run.batches.per_epoch
@@ -60,4 +61,4 @@ class Bar:
 
 
 def _measured(means: dict[str, float]) -> str:
-    return "  ".join(f"{name} {value:.4f}" for name, value in means.items())
+    return " ".join(f"{name} {value:.4f}" for name, value in means.items())

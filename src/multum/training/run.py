@@ -254,7 +254,7 @@ class Run:
 def _apart(method: Method, recipe: Recipe) -> bool:
     """Whether each member needs an optimizer of its own."""
     takes_turns = type(method).turn is not Method.turn
-    return takes_turns or recipe.sequential or recipe.optimizer == "lamb" or recipe.clip > 0
+    return takes_turns or recipe.sequential or recipe.optimizer == "lamb"
 
 
 def _check(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> None:

@@ -1,0 +1,91 @@
+"""One sentence of advice: the best method under the budget, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["advise"]
+
+Row = Mapping[str, Any]
+
+
+def advise(rows: Sequence[Row], budget: Any = None) -> dict[str, Any]:
+    """The method to take: of those whose NLL no test tells from the lowest within the budget, the cheapest.
+
+    NLL decides because it is a proper score: it rewards being right and knowing it. Cost is mult-adds, then parameters.
+    """
+    done = [row for row in rows if "nll" in row["values"]]
+    notes = [f"{row['label']} failed: {row['reason']}" for row in rows if row["status"] != "done"]
+    within = [row for row in done if budget is None or budget.holds(row)]
+    if not within:
+        why = "every method failed" if not done else "no method fits the budget"
+        return {"label": None, "sentence": f"No advice: {why}.", "notes": notes}
+    lowest = min(within, key=lambda row: row["values"]["nll"]["mean"])
+    as_good = [row for row in within if row is lowest or _tied(row, lowest)]
+    chosen = min(as_good, key=lambda row: (_cost(row, "macs"), _cost(row, "params"), row["values"]["nll"]["mean"]))
+    single = next((row for row in done if row["name"] == "single"), None)
+    sentence = _sentence(chosen, lowest, single)
+    notes += [*_rivals(chosen, done, budget), *_unhelpful(done, single)]
+    return {"label": chosen["label"], "sentence": sentence, "notes": notes}
+
+
+def _tied(row: Row, lowest: Row) -> bool:
+    """Whether a test called the row as good as the best of all; with another best inside a budget, compare errors."""
+    if lowest["values"]["nll"]["best"]:
+        return bool(row["values"]["nll"]["tied"])
+    a, b = row["values"]["nll"], lowest["values"]["nll"]
+    reach = 2 * ((a["error"] or 0.0) ** 2 + (b["error"] or 0.0) ** 2) ** 0.5
+    return a["mean"] - b["mean"] <= reach
+
+
+def _sentence(chosen: Row, lowest: Row, single: Row | None) -> str:
+    text = f"Take {chosen['label']}: {_quality(chosen)}"
+    if single is None:
+        return f"{text}."
+    if chosen is single:
+        others = "no ensemble here is better" if chosen is lowest else f"{lowest['label']} is not measurably better"
+        return f"Take single: {_quality(chosen)}, and {others} ({_quality(lowest)}); an ensemble does not help here."
+    text += f", against {_quality(single)} for one network, at {_ratio(chosen, single)}"
+    if chosen is not lowest:
+        text += f"; {lowest['label']} is not measurably better ({_quality(lowest)}) at {_ratio(lowest, single)}"
+    return f"{text}."
+
+
+def _rivals(chosen: Row, done: Sequence[Row], budget: Any) -> list[str]:
+    """Better methods that the budget excludes."""
+    if budget is None:
+        return []
+    better = [row for row in done if not budget.holds(row) and _nll(row) < _nll(chosen)]
+    return [f"{row['label']} has a lower NLL ({_nll(row):.4f}) but is over the budget of {budget}" for row in better]
+
+
+def _unhelpful(done: Sequence[Row], single: Row | None) -> list[str]:
+    """Say plainly where an ensemble is worse than one network."""
+    if single is None:
+        return []
+    worse = [row["label"] for row in done if row is not single and _nll(row) > _nll(single)]
+    return [f"Worse than one network here, by NLL: {', '.join(worse)}."] if worse else []
+
+
+def _quality(row: Row) -> str:
+    values = row["values"]
+    first = f"accuracy {100 * values['accuracy']['mean']:.1f} %" if "accuracy" in values else None
+    first = first or (f"RMSE {values['rmse']['mean']:.4g}" if "rmse" in values else "")
+    return ", ".join(filter(None, (f"NLL {values['nll']['mean']:.4f}", first)))
+
+
+def _ratio(row: Row, single: Row) -> str:
+    parts = []
+    for key, title in (("params", "its parameters"), ("macs", "its mult-adds")):
+        if key in row["values"] and _cost(single, key):
+            parts.append(f"{_cost(row, key) / _cost(single, key):.2f}x {title}")
+    return " and ".join(parts)
+
+
+def _nll(row: Row) -> float:
+    return row["values"]["nll"]["mean"]
+
+
+def _cost(row: Row, key: str) -> float:
+    return row["values"].get(key, {"mean": 0})["mean"]

@@ -1,0 +1,159 @@
+"""What an ensemble may cost, and the largest size of a method that fits.
+
+    2x            at most twice the parameters and twice the mult-adds of the one network
+    params=5e5    at most so many parameters
+    macs=2e6      at most so many mult-adds per prediction
+
+Packed is fitted by its alpha and Mixture by its budget of weights. Whatever still costs too much runs on a thinner base
+network (`thin`), whose width is then part of the model's name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from ..building import ensemble
+from ..data.sources import Data
+from ..errors import ConfigError, MultumError
+from ..evaluation.cost import Cost, cost
+from ..methods import Method, Mixture, Packed
+from ..parsing import assignments
+from ..training.job import builder_for
+
+__all__ = ["Budget", "cost_of_network", "fit_to_budget"]
+
+STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """Limits on parameters and mult-adds; None where there is none."""
+
+    text: str
+    params: float | None = None
+    macs: float | None = None
+
+    @classmethod
+    def parse(cls, text: str, single: Cost) -> Budget:
+        """A budget as the command line writes it, given the cost of the one network.
+
+        >>> single = Cost(params=100, trainable=100, macs=1000, torchinfo=0, attention=0, members=1, parts=())
+        >>> Budget.parse("1.5x", single)
+        Budget(text='1.5x', params=150.0, macs=1500.0)
+        """
+        try:
+            if text.endswith("x"):
+                times = _positive(float(text[:-1]))
+                return cls(text, times * single.params, times * single.macs)
+            limits = {name: _positive(float(value)) for name, value in assignments(text.split(",")).items()}
+            if limits and set(limits) <= {"params", "macs"}:
+                return cls(text, **limits)
+        except (TypeError, ValueError, MultumError):
+            pass
+        raise ConfigError(
+            f"a budget is a multiple of one network as 1x or 2.5x, or params=NUMBER, or macs=NUMBER, however: {text!r}"
+        )
+
+    def allows(self, found: Cost) -> bool:
+        """Whether a cost is within the limits, to one in a hundred: a stem of three inputs is no second network."""
+        limits = ((found.params, self.params), (found.macs, self.macs))
+        return all(limit is None or value <= 1.01 * limit for value, limit in limits)
+
+    def holds(self, row: Mapping[str, Any]) -> bool:
+        """Whether a row of a comparison is within the limits."""
+        values = row["values"]
+        limits = (("params", self.params), ("macs", self.macs))
+        return all(limit is None or values[key]["mean"] <= 1.01 * limit for key, limit in limits)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tuple[Method, str]:
+    """The method and the model, as large as the budget allows; as they are where they fit already.
+
+    Raises ConfigError where even the thinnest network costs too much.
+    """
+
+    def fits(method: Method, model: str) -> bool:
+        return budget.allows(_cost_of(method, model, data))
+
+    tries: list[Callable[[int], tuple[Method, str]]] = []
+    if isinstance(method, Packed):
+        top = method.members
+        tries.append(lambda step: (dataclasses.replace(method, alpha=_share(top, step)), model))
+    else:
+        if fits(method, model) and not isinstance(method, Mixture):
+            return method, model
+        if isinstance(method, Mixture) and budget.params is not None:
+            most = budget.params / cost_of_network(model, data).params
+            tries.append(lambda step: (dataclasses.replace(method, budget=_share(most, step)), model))
+        tries.append(lambda step: (method, thinner(model, _share(1, step))))
+    for attempt in tries:
+        found = _largest(attempt, fits)
+        if found is not None:
+            return found
+    raise ConfigError(
+        f"a method fits its budget at some width, however: {type(method).__name__.lower()} with {model} is over "
+        f"{budget} at 1/{STEPS} of its width; fewer members or a larger budget would do"
+    )
+
+
+def thinner(model: str, share: float) -> str:
+    """The model's name at a share of its width.
+
+    >>> thinner("small-cnn", 0.5), thinner("wrn-10-1:bias=none", 1)
+    ('small-cnn:thin=0.5', 'wrn-10-1:bias=none')
+    """
+    if share == 1:
+        return model
+    has_fields = "=" in model
+    return f"{model}{',' if has_fields else ':'}thin={share:g}"
+
+
+def _largest(
+    attempt: Callable[[int], tuple[Method, str]], fits: Callable[[Method, str], bool]
+) -> tuple[Method, str] | None:
+    """Costs grow with the step, so halving finds the last one that fits; None where there is none that can be built."""
+
+    def over(step: int) -> bool:
+        try:
+            return not fits(*attempt(step))
+        except MultumError:  # too small to be built
+            return False
+
+    low, high = 0, STEPS + 1  # low is not over the budget, high counts as over
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if over(middle) else (middle, high)
+    try:
+        return attempt(low) if low and fits(*attempt(low)) else None
+    except MultumError:
+        return None
+
+
+def _share(most: float, step: int) -> float:
+    return round(most * step / STEPS, 4)
+
+
+def _cost_of(method: Method, model: str, data: Data) -> Cost:
+    build = builder_for(model, data)
+    with torch.random.fork_rng():
+        ens = ensemble(build(), method, example=data.example(), task=data.task, seed=0)
+    return cost(ens, example=data.example())
+
+
+def cost_of_network(model: str, data: Data) -> Cost:
+    with torch.random.fork_rng():
+        return cost(builder_for(model, data)(), example=data.example())
+
+
+def _positive(number: float) -> float:
+    if not 0 < number < math.inf:
+        raise ValueError(number)
+    return number

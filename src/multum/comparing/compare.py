@@ -1,0 +1,202 @@
+"""`multum.compare`: every method on one data set, trained, measured and gathered in a report."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..data.corruptions import CORRUPTIONS
+from ..data.foreign import default_hold_out, foreign_sets
+from ..data.names import selection, with_selection
+from ..data.sources import Data, load_data
+from ..errors import ConfigError, MultumError, TrainingError
+from ..methods import Method
+from ..strict_json import plain
+from ..training import checkpoint, job
+from ..training.recipe import Recipe
+from . import runners
+from .budget import Budget, cost_of_network, fit_to_budget
+from .cells import Cell, chosen_methods
+from .document import document_of
+from .live import Watch
+from .work import Outcome
+
+__all__ = ["compare"]
+
+# One corruption of each family of CIFAR-C: noise, blur, weather, digital.
+QUICK = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
+QUICK_ITEMS = 1000
+
+
+def compare(
+    data: str,
+    model: str | None = None,
+    methods: str | Sequence[str | Method] = "all",
+    *,
+    seeds: int | Sequence[int] = 3,
+    epochs: int | None = None,
+    budget: str | None = None,
+    ood: Sequence[str] | None = None,
+    shift: str = "quick",
+    out: str | Path = "runs/compare",
+    jobs: int = 1,
+    on: str = "here",
+    address: str | None = None,
+    threads: int | None = None,
+    recipe: Mapping[str, Any] | None = None,
+    progress: bool = False,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Train and measure every method with every seed, and write the report; what `report.json` holds.
+
+    A cell (a method with a seed) that is done is never run again: the same call goes on where it was stopped. A cell
+    that fails is shown with its reason and stops no other.
+
+    Args:
+        data: as `multum.load_data` takes it. Without `ood`, the last fifth of the classes is held out as foreign.
+        methods: "all", a list as on the command line, or configs.
+        seeds: how many, or which.
+        budget: "1x", "params=1e6", "macs=1e7": methods are made as large as it allows.
+        ood: foreign data sets by name; none at all by an empty list.
+        shift: "none", "quick" (4 corruptions on 1,000 test items) or "all" (the 19 of CIFAR-C).
+        jobs: cells at once, each in a process of its own.
+        on: "here", or "ray" (on this machine, or on the cluster at `address`).
+        threads: of each cell; the same number gives the same numbers to the last bit, wherever cells run.
+        recipe: fields of `multum.Recipe`.
+    """
+    out, listed = Path(out), _seeds(seeds)
+    given = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
+    full = Recipe().with_overrides(given)
+    runner = _runner(on, jobs, address)
+    name, source, foreign = _source(data, ood)
+    model = model or job.default_model(source)
+    single = cost_of_network(model, source)
+    limit = None if budget is None else Budget.parse(budget, single)
+    labels = chosen_methods(methods)
+    cells, refused = _planned(labels, listed, name, source, model, limit, given, foreign, shift)
+    threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
+    checkpoint.prepare_folder(out)
+    with _locked(out):
+        outcomes = _run(cells, refused, out, full.epochs, runner, threads, progress)
+        settings = {
+            "data": name,
+            "model": model,
+            "seeds": listed,
+            "epochs": full.epochs,
+            "budget": budget,
+            "ood": list(foreign),
+            "shift": list(cells[0].shift),
+            "threads": threads,
+            "recipe": asdict(full),
+        }
+        told = command or f"multum compare --data {data} --model {model} --methods {','.join(labels)} --out {out}"
+        document = plain(document_of(cells, outcomes, out, source, limit, {"command": told, "settings": settings}))
+        from .. import reports  # brings matplotlib and pandas, which `import multum` should not
+
+        reports.write(document, out)
+    return document
+
+
+def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str, ...]]:
+    """The data and its foreign sets: with none named, classes of its own that are held out, where it has enough."""
+    data = load_data(name)
+    if ood is not None:
+        if data.task == "regression" and ood:
+            raise ConfigError(f"foreign sets are for classification, however: {name} is regression; leave --ood out")
+        foreign_sets(ood, data)  # one that cannot be read is told now, and not by every cell
+        return name, data, tuple(ood)
+    whole, choice, held = selection(name)
+    if choice == "hold_out":
+        return name, data, (with_selection(whole, "only", held),)
+    known, foreign = (name, ()) if choice else default_hold_out(name, data)
+    return known, load_data(known) if foreign else data, foreign
+
+
+def _planned(
+    methods: Mapping[str, Method],
+    seeds: Sequence[int],
+    name: str,
+    source: Data,
+    model: str,
+    budget: Budget | None,
+    recipe: Mapping[str, Any],
+    ood: tuple[str, ...],
+    shift: str,
+) -> tuple[list[Cell], dict[str, Outcome]]:
+    """All cells, method after method within each seed; and those that no size of the method can serve."""
+    corruptions, items = _corruptions(shift, source)
+    sized: dict[str, tuple[Method, str, str | None]] = {}
+    for label, method in methods.items():
+        try:
+            sized[label] = (*(fit_to_budget(method, model, source, budget) if budget else (method, model)), None)
+        except MultumError as error:
+            sized[label] = (method, model, str(error))
+    cells = [
+        Cell(label, seed, name, size, method, recipe, ood, corruptions, items)
+        for seed in seeds
+        for label, (method, size, _) in sized.items()
+    ]
+    refused = {c.name: Outcome(c.name, sized[c.label][2]) for c in cells if sized[c.label][2] is not None}
+    return cells, refused
+
+
+def _corruptions(shift: str, source: Data) -> tuple[tuple[str, ...], int | None]:
+    kinds = {"none": ((), None), "quick": (QUICK, QUICK_ITEMS), "all": (tuple(CORRUPTIONS), None)}
+    if shift not in kinds:
+        raise ConfigError(f"shift is none, quick or all, however: {shift!r}")
+    return kinds[shift] if source.is_image and source.task == "classification" else ((), None)
+
+
+def _seeds(seeds: int | Sequence[int]) -> list[int]:
+    found = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not found or len(set(found)) < len(found) or any(s < 0 for s in found):
+        raise ConfigError(f"seeds are one or more different whole numbers >= 0, however: {seeds!r}")
+    return found
+
+
+def _runner(on: str, jobs: int, address: str | None) -> Callable[..., Iterator[Outcome]]:
+    if jobs < 1:
+        raise ConfigError(f"jobs is a whole number >= 1, however: jobs={jobs}")
+    if on == "ray":
+        return partial(runners.on_ray, jobs=jobs, address=address)
+    if on != "here":
+        raise ConfigError(f"cells run here or on ray, however: on={on!r}")
+    return runners.here if jobs == 1 else partial(runners.processes, jobs=jobs)
+
+
+def _run(
+    cells: Sequence[Cell],
+    refused: Mapping[str, Outcome],
+    out: Path,
+    epochs: int,
+    runner: Callable[..., Iterator[Outcome]],
+    threads: int,
+    progress: bool,
+) -> dict[str, Outcome]:
+    with Watch(cells, out, epochs, progress) as watch:
+        for outcome in refused.values():
+            watch.end(outcome)
+        for outcome in runner([c for c in cells if c.name not in watch.ended], out, threads, watch.begin):
+            watch.end(outcome)
+        return watch.ended
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """Two comparisons in one folder would run the same cells twice."""
+    with (out / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise TrainingError(
+                f"one comparison works in a folder at a time, however: another one works in {out}; "
+                "wait for it, or choose another folder with --out"
+            ) from None
+        yield

@@ -1,0 +1,111 @@
+"""The table that one watches while cells run: a row per method, a mark per seed, and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from .cells import Cell
+from .work import RESULT, Outcome
+
+__all__ = ["Watch"]
+
+
+class Watch:
+    """What is waiting, running, done and failed; drawn on a terminal, told line by line elsewhere."""
+
+    def __init__(self, cells: Sequence[Cell], out: Path, epochs: int, shown: bool):
+        self.cells, self.out, self.epochs, self.shown = list(cells), out, epochs, shown
+        self.console = Console(stderr=True)
+        self.begun_at: dict[str, float] = {}
+        self.ended: dict[str, Outcome] = {c.name: Outcome(c.name) for c in cells if (out / c.name / RESULT).is_file()}
+        self.before = len(self.ended)
+        self.started = time.monotonic()
+        self.live: Live | None = None
+
+    def __enter__(self) -> Watch:
+        if self.shown and self.console.is_terminal:
+            self.live = Live(get_renderable=self.drawn, console=self.console, refresh_per_second=2, transient=True)
+            self.live.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> None:
+        if self.live is not None:
+            self.live.__exit__(*exc)
+
+    def begin(self, cell: Cell) -> None:
+        """A cell has been begun."""
+        self.begun_at[cell.name] = time.monotonic()
+
+    def end(self, outcome: Outcome) -> None:
+        """A cell has ended."""
+        self.ended[outcome.name] = outcome
+        if self.shown and self.live is None:
+            cell = next(c for c in self.cells if c.name == outcome.name)
+            seconds = time.monotonic() - self.begun_at.get(outcome.name, self.started)
+            told = f"{seconds:.1f} s" if outcome.done else f"failed: {outcome.reason}"
+            line = f"{len(self.ended)}/{len(self.cells)}  {cell.label}, seed {cell.seed}: {told}"
+            self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+    def progress(self, cell: Cell) -> float:
+        """The share of a cell that is done, by the epochs in its log: it may run in another process."""
+        if cell.name in self.ended:
+            return 1.0
+        if cell.name not in self.begun_at:
+            return 0.0
+        try:
+            lines = (self.out / cell.name / "log.jsonl").read_bytes().count(b"\n")
+        except OSError:
+            lines = 0
+        return min(0.95, 0.95 * lines / self.epochs)  # measuring comes after the last epoch
+
+    def seconds_left(self) -> float | None:
+        """By what the cells of this run took so far, and how much is left of all."""
+        share = sum(map(self.progress, self.cells)) - self.before
+        left = len(self.cells) - self.before - share
+        return (time.monotonic() - self.started) * left / share if share > 0.02 else None
+
+    def drawn(self) -> Group:
+        """The table now."""
+        labels = list(dict.fromkeys(c.label for c in self.cells))
+        seeds = sorted({c.seed for c in self.cells})
+        table = Table("method", *(f"seed {s}" for s in seeds), box=None, padding=(0, 2), header_style="dim")
+        for label in labels:
+            marks = {c.seed: self._mark(c) for c in self.cells if c.label == label}
+            table.add_row(label, *(marks.get(s, Text("")) for s in seeds))
+        share = sum(map(self.progress, self.cells)) / max(1, len(self.cells))
+        left = self.seconds_left()
+        line = Table.grid(padding=(0, 2))
+        line.add_row(
+            ProgressBar(total=1.0, completed=share, width=40),
+            f"{len(self.ended)}/{len(self.cells)} cells",
+            f"{_clock(time.monotonic() - self.started)} gone",
+            "" if left is None else f"about {_clock(left)} left",
+        )
+        return Group(table, line)
+
+    def _mark(self, cell: Cell) -> Text:
+        if cell.name in self.ended:
+            outcome = self.ended[cell.name]
+            return Text("done", "green") if outcome.done else Text("failed", "red")
+        if cell.name in self.begun_at:
+            return Text(f"{100 * self.progress(cell):.0f} %", "yellow")
+        return Text("waiting", "dim")
+
+
+def _clock(seconds: float) -> str:
+    """
+    >>> _clock(75), _clock(3675)
+    ('1:15', '1:01:15')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,133 @@
+"""Images from the Hugging Face hub, `hf:NAME`, where its package `datasets` is installed (multum[hub]).
+
+    image=COLUMN, label=COLUMN    else the first column of images, and the first of class labels
+    config=NAME                   which of several sets under one name
+    split=NAME                    this split alone, of which 0.2 is held out; else train, and test or validation
+
+Everything is decoded into memory once: images of one size stay as they are, others go by the rule of folder.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DataError, did_you_mean
+from .folder import LARGEST, pillow, squared
+from .names import place_and_fields
+from .npz import items
+from .parts import Data, Part, assembled, split
+
+__all__ = ["KNOWN", "load"]
+
+KNOWN = {
+    "cifar10": "uoft-cs/cifar10",
+    "cifar100": "uoft-cs/cifar100#label=fine_label",
+    "fashion_mnist": "zalando-datasets/fashion_mnist",
+    "kmnist": "tanganke/kmnist",
+    "mnist": "ylecun/mnist",
+    "svhn": "ufldl-stanford/svhn#config=cropped_digits",
+}
+MOST_BYTES = 2**33
+_AT_ONCE = 256
+
+
+def load(place: str, name: str, seed: int) -> Data:
+    """A set of images by its name on the hub."""
+    where, fields = place_and_fields(place, "a set on the hub", ["image", "label", "config", "split"])
+    splits = _fetched(where, fields.get("config"))
+    first = fields.get("split") or ("train" if "train" in splits else next(iter(splits)))
+    if first not in splits:
+        raise DataError(f"split names a split of hf:{where}, however: {first!r} is none. {did_you_mean(first, splits)}")
+    others = () if "split" in fields else ("test", "validation", "valid", "val")
+    chosen = [splits[first], *[splits[key] for key in others if key in splits and key != first][:1]]
+    image = _column(chosen[0], where, "image", fields.get("image"), "Image")
+    label = _column(chosen[0], where, "label", fields.get("label"), "ClassLabel")
+    classes = tuple(getattr(chosen[0].features[label], "names", None) or ())
+    if not classes and isinstance(chosen[0][:1][label][0], str):
+        classes = tuple(sorted({*chosen[0][label]}))
+    look = _Look.of(chosen[0][:1][image][0], where, image)
+    look.check_memory(sum(len(rows) for rows in chosen), where)
+    images = [_images(rows, image, look) for rows in chosen]
+    if any(x is None for x in images):
+        look = look._replace(side=min(LARGEST, *look.size))
+        images = [_images(rows, image, look) for rows in chosen]
+    parts = [Part(x, _labels(rows, label, classes)) for x, rows in zip(images, chosen, strict=True)]
+    train, test = parts if len(parts) == 2 else split(parts[0], 0.2, seed, "classification")
+    return assembled(name, "classification", train, test, classes=classes)
+
+
+def _fetched(where: str, config: str | None) -> dict[str, Any]:
+    try:
+        import datasets
+    except ImportError as error:
+        raise DataError(
+            f"sets on the hub are read by the package datasets, however: it cannot be imported ({error}); "
+            "pip install 'multum[hub]'"
+        ) from error
+    try:
+        return dict(datasets.load_dataset(where, *([config] if config else [])))
+    except Exception as error:  # whatever the package, the network or the hub may raise
+        raise DataError(
+            f"hf:{where} can be fetched from the Hugging Face hub, however: {type(error).__name__}: {error}; check the "
+            "name (and config=...) and the network, or fetch it once where there is one: it is then kept"
+        ) from error
+
+
+def _column(rows: Any, where: str, field: str, wanted: str | None, kind: str) -> str:
+    """The column a field names, else the first of its kind, else the one of its name."""
+    found = [name for name, feature in rows.features.items() if type(feature).__name__ == kind]
+    column = wanted or next(iter([*found, field]))
+    if column not in rows.features:
+        kinds = ", ".join(f"{name} ({type(feature).__name__})" for name, feature in rows.features.items())
+        rule = f"{field} names a column of hf:{where}" if wanted else f"hf:{where} has a column of type {kind}"
+        raise DataError(f"{rule}, however: it has {kinds}; say {field}=COLUMN, or for a table parquet:FILE")
+    return column
+
+
+class _Look(NamedTuple):
+    """What every image is made to look like: grey or coloured, of this size, or square where `side` is given."""
+
+    mode: str
+    size: tuple[int, int]
+    side: int | None = None
+
+    @classmethod
+    def of(cls, picture: Any, where: str, column: str) -> _Look:
+        pillow()
+        if not hasattr(picture, "convert"):
+            raise DataError(f"a column of images holds images, however: {column} of hf:{where} holds {type(picture)}")
+        return cls("L" if picture.mode in ("1", "L") else "RGB", picture.size)
+
+    def check_memory(self, count: int, where: str) -> None:
+        needed = count * len(self.mode) * self.size[0] * self.size[1]
+        if needed > MOST_BYTES:
+            raise DataError(
+                f"a set from the hub fits into {MOST_BYTES / 2**30:.0f} GB of memory, however: hf:{where} takes about "
+                f"{needed / 2**30:.0f} GB; save its images to class folders and use folder:DIR"
+            )
+
+
+def _images(rows: Any, column: str, look: _Look) -> Tensor | None:
+    """Shape: [n, channels, height, width], uint8; None where sizes differ and no side is given."""
+    pieces = []
+    for start in range(0, len(rows), _AT_ONCE):
+        pictures = [picture.convert(look.mode) for picture in rows[start : start + _AT_ONCE][column]]
+        if look.side is not None:
+            pieces.append(torch.stack([squared(picture, look.side) for picture in pictures]))
+        elif any(picture.size != look.size for picture in pictures):
+            return None
+        else:
+            pieces.append(items(np.stack([np.asarray(picture) for picture in pictures])))
+    return torch.cat(pieces)
+
+
+def _labels(rows: Any, column: str, classes: tuple[str, ...]) -> Tensor:
+    found = list(rows[column])
+    try:
+        return torch.tensor([classes.index(y) if isinstance(y, str) else int(y) for y in found], dtype=torch.int64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"every item has a class of the training part, however: in {column}: {error}") from error

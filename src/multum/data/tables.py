@@ -1,0 +1,298 @@
+"""Tables of the user's own: `csv:FILE#target=COLUMN`, or parquet by the file's ending or as `parquet:FILE#...`.
+
+    target=COLUMN      what is predicted; rows without it are left out
+    task=...           classification or regression, where the guess is wrong
+    test=FILE          rows to test on, of the same columns; else a share of 0.2 is held out, class by class
+    drop=A+B           columns to leave out
+    sep=;              what separates cells (`tab` too); else whichever of , ; | and tab gives the most columns
+    decimal=,          the decimal mark, if it is not a point
+
+The first line holds the names, and columns without one are left out; an empty cell, NA, NaN, null, ? and the like are
+missing. What becomes of a column is the rule of columns.py, fitted on the training part alone. A target is classes if
+it is text, true/false, or whole numbers of at most 20 values that occur twice on average; else it is regression.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from ..errors import DataError, did_you_mean
+from .columns import Column, as_numbers, as_words, fit_column, in_order, is_category
+from .names import place_and_fields
+from .parts import Data, Part, assembled, split
+
+__all__ = ["Table", "load", "read_frame"]
+
+_NAMELESS = re.compile(r"Unnamed: \d+|")  # as pandas calls them: numbers of rows, more often than not
+FIELDS = ("target", "task", "test", "drop", "sep", "decimal")
+TASKS = ("classification", "regression")
+FEWEST_ROWS = 10
+MOST_WHOLE_NUMBERS = 20
+SHOWN = 8  # names in a list that a person reads
+
+
+@dataclass(frozen=True)
+class Table:
+    """How rows become items, fitted on a training part."""
+
+    file: Path
+    target: str
+    task: str
+    why: str  # the task was taken for what it is
+    classes: tuple[str, ...]
+    columns: tuple[Column, ...]
+    left_out: dict[str, str]  # columns, and why
+    rows: tuple[int, int]  # for training and for testing
+    untargeted: int = 0  # rows left out because their target is missing
+    sep: str | None = None
+    decimal: str = "."
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name per number of an encoded row."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def indicators(self) -> tuple[bool, ...]:
+        """Which of them are zeros and ones."""
+        return tuple(flag for column in self.columns for flag in column.indicators)
+
+    def read(self, path: str | Path) -> pd.DataFrame:
+        """A file of rows written as the training file is."""
+        return read_frame(Path(path), self.sep, self.decimal)
+
+    def encode(self, frame: pd.DataFrame) -> Tensor:
+        """Rows as items; further columns, such as the target, are not looked at. Shape: [rows, len(names)], float32."""
+        absent = [column.name for column in self.columns if column.name not in frame.columns]
+        if absent:
+            raise DataError(
+                f"rows have the columns of {self.file.name}, however: {_listed(absent)} is not there. "
+                + did_you_mean(absent[0], map(str, frame.columns))
+            )
+        return torch.from_numpy(np.concatenate([c.encode(frame[c.name]) for c in self.columns], axis=1))
+
+    def describe(self) -> str:
+        """What was found and what was guessed, for a person."""
+        numbers = [c.name for c in self.columns if c.categories is None]
+        kinds = [f"{c.name} ({len(c.categories)})" for c in self.columns if c.categories is not None]
+        gaps = [c.name for c in self.columns if c.missing]
+        into = f" into {len(self.classes)} classes ({_listed(self.classes)})" if self.classes else ""
+        parts = [
+            f"{self.file.name}: {self.task} of {self.target!r}{into}, {self.why}",
+            f"{self.rows[0]} rows for training and {self.rows[1]} for testing",
+            f"{self.untargeted} rows without a target are left out" if self.untargeted else "",
+            f"numbers ({len(numbers)}): {_listed(numbers)}" if numbers else "",
+            f"categories ({len(kinds)}): {_listed(kinds)}" if kinds else "",
+            f"cells are missing in {_listed(gaps)}" if gaps else "no cell is missing in training",
+            "left out: " + _listed([f"{n} ({why})" for n, why in self.left_out.items()]) if self.left_out else "",
+            f"{len(self.names)} inputs in all",
+        ]
+        return "; ".join(part for part in parts if part) + "."
+
+
+def load(place: str, name: str, seed: int) -> Data:
+    """The data set of a table, with the `Table` that encodes further rows."""
+    where, fields = place_and_fields(place, "a table", FIELDS)
+    path = Path(where).expanduser()
+    parquet = name.startswith("parquet:")
+    sep, decimal = fields.get("sep"), fields.get("decimal", ".")
+    frame = read_frame(path, sep, decimal, parquet=parquet)
+    if "target" not in fields:
+        raise DataError(
+            f"a table is given with its target, however: {name} has none; add '#target=COLUMN', one of: "
+            + ", ".join(frame.columns)
+        )
+    target = _column(fields["target"], frame, "target")
+    dropped = _dropped(fields["drop"], frame) if "drop" in fields else []
+    if target in dropped:
+        raise DataError(f"the target is kept, however: drop={fields['drop']} names it")
+    nameless = [column for column in frame.columns if _NAMELESS.fullmatch(column) and column != target]
+    left_out = dict.fromkeys(dropped, "dropped") | dict.fromkeys(nameless, "it has no name")
+    frame = frame.drop(columns=[*left_out])
+    total, frame = len(frame), frame[frame[target].notna()]
+    if len(frame) < FEWEST_ROWS:
+        raise DataError(
+            f"a table has {FEWEST_ROWS} rows with a target at least, however: {path} has {len(frame)} (of {total})"
+        )
+    task, why = _task(frame[target], fields.get("task"))
+    classes = _classes(frame[target]) if task == "classification" else ()
+    y = _targets(frame[target], classes)
+    if "test" in fields:
+        test_path = Path(fields["test"]).expanduser()
+        test_frame = read_frame(test_path, sep, decimal, parquet=parquet).drop(columns=[*left_out], errors="ignore")
+        _check_columns(test_path, test_frame, frame)
+        total, test_frame = total + len(test_frame), test_frame[test_frame[target].notna()]
+        test_y = _targets(test_frame[target], classes)
+    else:
+        kept, held = split(Part(torch.arange(len(y)), y), 0.2, seed, task)
+        frame, test_frame, y, test_y = frame.iloc[kept.x.numpy()], frame.iloc[held.x.numpy()], kept.y, held.y
+    columns, empty = _fitted(path, frame.drop(columns=target))
+    table = Table(
+        file=path,
+        target=target,
+        task=task,
+        why=why,
+        classes=classes,
+        columns=columns,
+        left_out=empty | left_out,
+        rows=(len(frame), len(test_frame)),
+        untargeted=total - len(frame) - len(test_frame),
+        sep=sep,
+        decimal=decimal,
+    )
+    parts = Part(table.encode(frame), y), Part(table.encode(test_frame), test_y)
+    return assembled(name, task, *parts, classes=classes, table=table)
+
+
+def read_frame(path: Path, sep: str | None = None, decimal: str = ".", *, parquet: bool = False) -> pd.DataFrame:
+    """A csv or parquet file as a frame whose columns have names of their own."""
+    if not path.is_file():
+        raise DataError(f"a table is a csv or parquet file, however: there is none at {path}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            frame = _read(path, sep, decimal, parquet or path.suffix.lower() in (".parquet", ".pq"))
+    except ImportError as error:
+        raise DataError(
+            f"parquet files are read by pyarrow, however: it cannot be imported ({error}); pip install "
+            "'multum[parquet]', or save the table as csv"
+        ) from error
+    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
+        raise DataError(
+            f"{path} is a table, every row as long as the line of names, saved as UTF-8 (or parquet), however: "
+            f"{str(error).strip()}"
+        ) from error
+    frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
+    double = sorted(set(frame.columns[frame.columns.duplicated()]))
+    if double:
+        raise DataError(f"columns have names of their own, however: {path} has more than one {_listed(double)}")
+    return frame
+
+
+def _read(path: Path, sep: str | None, decimal: str, parquet: bool) -> pd.DataFrame:
+    if parquet:
+        frame = pd.read_parquet(path)
+        return frame.reset_index(drop=not any(frame.index.names))
+    if sep is None:
+        sep = max(",;|\t", key=lambda mark: len(pd.read_csv(path, sep=mark, nrows=0).columns))
+    sep = {"tab": "\t", "\\t": "\t"}.get(sep, sep)
+    more = {"index_col": False, "low_memory": False, "skipinitialspace": sep != "\t", "na_values": ["?"]}
+    return pd.read_csv(path, sep=sep, decimal=decimal, **more)
+
+
+def _column(text: str, frame: pd.DataFrame, field: str) -> str:
+    if text in frame.columns:
+        return text
+    alike = [column for column in frame.columns if column.lower() == text.lower()]
+    hint = f"Did you mean {alike[0]}?" if alike else did_you_mean(text, frame.columns)
+    raise DataError(
+        f"{field} names a column of the table (its first line holds the names), however: {text!r} is none. {hint}"
+    )
+
+
+def _dropped(text: str, frame: pd.DataFrame) -> list[str]:
+    return [text] if text in frame.columns else [_column(part, frame, "drop") for part in text.split("+")]
+
+
+def _task(target: pd.Series, wanted: str | None) -> tuple[str, str]:
+    """The task, and why."""
+    numbers = as_numbers(target)
+    text = bool(numbers.text.any()) or is_category(target)
+    if wanted is not None:
+        if wanted not in TASKS:
+            raise DataError(
+                f"task is classification or regression, however: task={wanted}. {did_you_mean(wanted, TASKS)}"
+            )
+        if wanted == "regression":
+            numbers.check(str(target.name), target)
+        return wanted, "as asked"
+    if text:
+        return "classification", "guessed because it is text or categories"
+    numbers.check(str(target.name), target)
+    different = np.unique(numbers.values)
+    whole = bool((different == np.round(different)).all())
+    if whole and len(different) <= min(MOST_WHOLE_NUMBERS, len(target) / 2):
+        return "classification", f"guessed because it is whole numbers of {len(different)} values"
+    return "regression", f"guessed because it is numbers of {len(different)} values"
+
+
+def _classes(target: pd.Series) -> tuple[str, ...]:
+    words = as_words(target)[1]
+    if len(words) < 2:
+        raise DataError(
+            f"a target has two classes at least, however: {target.name!r} is always {words[0]}; choose another target"
+        )
+    if len(words) > len(target) / 2:
+        raise DataError(
+            f"a class occurs twice on average at least, however: {target.name!r} has {len(words)} classes in "
+            f"{len(target)} rows; choose another target, or task=regression where it is numbers"
+        )
+    return in_order(words)
+
+
+def _targets(target: pd.Series, classes: tuple[str, ...]) -> Tensor:
+    """Shape: [rows], classes as int64, numbers as float64."""
+    if not classes:
+        numbers = as_numbers(target)
+        numbers.check(str(target.name), target)
+        return torch.tensor(numbers.values)
+    codes, words = as_words(target)
+    unseen = sorted(set(words) - set(classes))
+    if unseen:
+        raise DataError(
+            f"every class occurs in the training part, however: {target.name!r} is {_listed(unseen)} in the test file "
+            "alone; move some of these rows over, or leave them out"
+        )
+    place = np.array([classes.index(word) for word in words], dtype=np.int64)
+    return torch.from_numpy(place[codes])
+
+
+def _check_columns(path: Path, test: pd.DataFrame, train: pd.DataFrame) -> None:
+    absent = [c for c in train.columns if c not in test.columns]
+    new = [c for c in test.columns if c not in train.columns]
+    if absent or new:
+        said = [f"lacks {_listed(absent)}"] * bool(absent) + [f"has {_listed(new)} besides"] * bool(new)
+        raise DataError(
+            f"a test file has the columns of the training file, however: {path} {' and '.join(said)}; "
+            "name them alike, or drop=COLUMN"
+        )
+
+
+def _fitted(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], dict[str, str]]:
+    columns, left_out, refused = [], {}, {}
+    for name in train.columns:
+        try:
+            found = fit_column(name, train[name])
+        except DataError as error:
+            refused[name] = str(error)
+            continue
+        if isinstance(found, str):
+            left_out[name] = found
+        else:
+            columns.append(found)
+    if refused:
+        lines = "".join(f"\n  - {reason}" for reason in refused.values())
+        raise DataError(
+            f"columns hold numbers or categories, however: {len(refused)} of {path} cannot be used{lines}\n"
+            f"or leave them out: drop={'+'.join(refused)}"
+        )
+    if not columns:
+        raise DataError(
+            f"a table has a column to predict from, however: {path} has none: "
+            + (_listed([f"{n} ({why})" for n, why in left_out.items()]) or "the target is its only one")
+        )
+    return tuple(columns), left_out
+
+
+def _listed(names: list[str] | tuple[str, ...]) -> str:
+    """The first of them, and how many more."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,15 @@
+"""Tables and figures of a comparison, and the page that holds them.
+
+A comparison is a document of plain values: columns, rows with the numbers of each method, cells with the curves of each
+training run. Everything here is made of it alone.
+"""
+
+from __future__ import annotations
+
+from .charts import figures
+from .console import terminal
+from .figure import Figure
+from .formats import shown
+from .writing import write
+
+__all__ = ["Figure", "figures", "shown", "terminal", "write"]

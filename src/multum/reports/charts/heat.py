@@ -1,0 +1,164 @@
+"""Heat maps: accuracy by method and corruption, and how often two members of an ensemble differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure as Drawing
+
+from ..figure import Figure
+from ..palette import HEAT, INK, PAPER, heat_ink
+from ..panels import canvas, fitted, multiples, text_width
+from ..view import View, over_seeds
+
+__all__ = ["corruptions", "diversity"]
+
+CELL = 22  # the height of a row
+TURN = math.radians(40)  # of the names over columns
+DRAWN_AS_CELLS = 12  # more members than that are one image in the drawing
+
+
+def corruptions(view: View) -> Figure | None:
+    """Accuracy of each method under each corruption, mean over severities."""
+    methods = view.having("corruptions")
+    if not methods:
+        return None
+    rows = [
+        {"method": m.label, "corruption": name, "accuracy": float(np.mean(accuracies))}
+        for m in methods
+        for curve in view.curves(m, "corruptions")
+        for name, accuracies in curve.items()
+    ]
+    numbers = over_seeds(rows, ["method", "corruption"], "accuracy")
+    table = numbers.pivot(index="method", columns="corruption", values="accuracy")
+    table = table.loc[[m.label for m in methods], list(numbers["corruption"].unique())]
+
+    def draw(width: float) -> Drawing:
+        narrow = width < 600
+        size = 9 if narrow else 10
+        left = min(max(text_width(label, size) for label in table.index) + 8, 96 if narrow else 190)
+        names = [name.replace("_", " ") for name in table.columns]
+        longest = max(text_width(name, size) for name in names)
+        above, right = longest * math.sin(TURN) + 16, longest * math.cos(TURN) - (14 if narrow else 20)
+        fitting = max(1, int((width - left - right) // (30 if narrow else 44)))
+        blocks = math.ceil(table.shape[1] / fitting)
+        columns = math.ceil(table.shape[1] / blocks)
+        wide = min(64, (width - left - right) / columns)
+        height = blocks * (above + CELL * len(table)) + 6
+        drawn = left + wide * columns + right
+        figure = canvas(drawn, height)
+        norm = _norm(float(np.nanmin(table)), float(np.nanmax(table)))
+        for block in range(blocks):
+            part = table.iloc[:, block * columns : (block + 1) * columns]
+            bottom = height - (block + 1) * (above + CELL * len(table)) + 2
+            axes = figure.add_axes(
+                (left / drawn, bottom / height, wide * part.shape[1] / drawn, CELL * len(table) / height)
+            )
+            _cells(axes, part.to_numpy(dtype=float), norm, lambda v: f"{100 * v:.0f}", size)
+            axes.set_yticks(np.arange(len(table)) + 0.5, [fitted(name, left - 8, size) for name in table.index])
+            shown = names[block * columns : (block + 1) * columns]
+            axes.set_xticks(np.arange(part.shape[1]) + 0.5, shown)
+            axes.tick_params(top=False, labeltop=True, labelbottom=False, bottom=False, labelsize=size)
+            for text in axes.get_xticklabels():
+                text.set(rotation=math.degrees(TURN), ha="left", va="bottom", rotation_mode="anchor")
+            for text in axes.get_yticklabels():
+                text.set_color(INK)
+        return figure
+
+    return Figure(
+        "corruptions",
+        "Accuracy by corruption",
+        "Accuracy in per cent under each corruption, mean over severities and seeds; the darker the cell, "
+        "the higher (on a dark page, the brighter).",
+        numbers,
+        draw,
+        "A heat map of accuracy by method and corruption.",
+    )
+
+
+def diversity(view: View) -> Figure | None:
+    """The share of test items on which two members differ."""
+    methods = view.having("disagreement")
+    matrices = {
+        m.label: np.mean([np.asarray(c, dtype=float) for c in view.curves(m, "disagreement")], 0) for m in methods
+    }
+    if not methods:
+        return None
+    numbers = pd.DataFrame(
+        [
+            {"method": label, "member": i, "other": j, "disagreement": matrix[i, j]}
+            for label, matrix in matrices.items()
+            for i in range(len(matrix))
+            for j in range(i + 1, len(matrix))
+        ],
+        columns=["method", "member", "other", "disagreement"],
+    )
+
+    def draw(width: float) -> Drawing:
+        notes = [f"mean {100 * _off_diagonal(matrix).mean():.1f} %" for matrix in matrices.values()]
+        figure, panels = multiples(
+            list(matrices),
+            notes,
+            width,
+            x="",
+            y="",
+            ratio=1.0,
+            left=4,
+            least=130 if width > 600 else 96,
+            most=180,
+            shared=False,
+        )
+        norm = _norm(0.0, max(float(np.nanmax(m)) for m in matrices.values()))
+        for axes, matrix in zip(panels, matrices.values(), strict=True):
+            hidden = np.where(np.eye(len(matrix), dtype=bool), np.nan, matrix)
+            name = (lambda v: f"{100 * v:.1f}") if len(matrix) <= 5 else (lambda v: "")
+            _cells(axes, hidden, norm, name, 9)
+            axes.set(xticks=[], yticks=[], xlim=(0, len(matrix)), ylim=(len(matrix), 0))
+        return figure
+
+    return Figure(
+        "diversity",
+        "Diversity",
+        "How often two members of an ensemble name different classes, in per cent of test items: "
+        "members that never differ are no better than one of them.",
+        numbers,
+        draw,
+        "Matrices of disagreement between members, one panel a method.",
+    )
+
+
+def _norm(low: float, high: float) -> BoundaryNorm:
+    if not high > low:
+        high = low + 1e-6
+    return BoundaryNorm(np.linspace(low, high, len(HEAT) + 1), len(HEAT))
+
+
+def _cells(axes: Axes, values: np.ndarray, norm: BoundaryNorm, name: Callable[[float], str], size: float) -> None:
+    """Cells in the colours of the palette, so that the page can change them, with a number on each."""
+    raster = len(values) > DRAWN_AS_CELLS and values.shape[0] == values.shape[1]
+    axes.pcolormesh(
+        np.ma.masked_invalid(values),
+        cmap=ListedColormap(list(HEAT)),
+        norm=norm,
+        edgecolors="none" if raster else PAPER,
+        linewidth=0 if raster else 1.5,
+        rasterized=raster,
+    )
+    for (i, j), value in np.ndenumerate(values):
+        words = name(value) if np.isfinite(value) else ""
+        if words:
+            colour = heat_ink(min(int(norm(value)), len(HEAT) - 1))
+            axes.text(j + 0.5, i + 0.5, words, size=size, color=colour, ha="center", va="center_baseline")
+    axes.set_ylim(len(values), 0)
+    axes.grid(visible=False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _off_diagonal(matrix: np.ndarray) -> np.ndarray:
+    return matrix[~np.eye(len(matrix), dtype=bool)]

@@ -1,0 +1,107 @@
+"""The comparison on a terminal: one table where it is wide enough, and otherwise one for some columns at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+from .formats import NOTHING, heading, shown, sized
+
+__all__ = ["terminal"]
+
+LEGEND = "* best mean   ≈ not significantly worse than the best   ± standard error over seeds"
+
+
+def terminal(document: Mapping[str, Any]) -> RenderableType:
+    """The comparison for `Console.print`: the best in bold with a star, those tied with it marked, failures at the end.
+
+    >>> value = {"mean": 0.97123, "error": 0.00214, "best": True, "tied": False}
+    >>> column = {"key": "accuracy", "title": "accuracy", "unit": "%", "group": "quality"}
+    >>> row = {"label": "packed", "status": "done", "reason": None, "values": {"accuracy": value}}
+    >>> console = Console(width=60)
+    >>> console.print(terminal({"title": "digits", "columns": [column], "rows": [row]}))  # doctest: +ELLIPSIS
+    digits
+    ...
+     method     accuracy (%)...
+     packed   97.12 ± 0.21 *...
+    """
+    return _Comparison(document)
+
+
+class _Comparison:
+    def __init__(self, document: Mapping[str, Any]):
+        self.document = document
+        self.columns: list[Mapping[str, Any]] = [*sized(document)]
+        self.rows = [row for row in document["rows"] if row["status"] != "failed"]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.document["title"], style="bold")
+        for columns in self._fitting(console, options):
+            yield self._table(columns)
+            yield Text()
+        values = [value for row in self.rows for value in row["values"].values()]
+        marks = [("*", "best"), ("≈", "tied"), ("±", "error")]
+        used = [
+            part for part, (_, name) in zip(LEGEND.split("   "), marks, strict=True) if any(v.get(name) for v in values)
+        ]
+        if used:
+            yield Text("   ".join(used), style="dim")
+        troubles = [row for row in self.document["rows"] if row["status"] != "done"]
+        yield Group(*(self._trouble(row) for row in troubles))
+
+    def _fitting(self, console: Console, options: ConsoleOptions) -> list[list[Mapping[str, Any]]]:
+        """The columns in as few tables as the terminal takes, no group of them torn apart where it fits."""
+        tables: list[list[Mapping[str, Any]]] = []
+
+        def fits(columns: Sequence[Mapping[str, Any]]) -> bool:
+            return (
+                Measurement.get(console, options.update(max_width=10_000), self._table(columns)).maximum
+                <= options.max_width
+            )
+
+        groups: dict[str, list[Mapping[str, Any]]] = {}
+        for column in self.columns:
+            groups.setdefault(column.get("group") or "", []).append(column)
+        for group in groups.values():
+            if tables and fits([*tables[-1], *group]):
+                tables[-1] += group
+                continue
+            tables.append([])
+            for column in group:
+                if tables[-1] and not fits([*tables[-1], column]):
+                    tables.append([])
+                tables[-1].append(column)
+        return tables
+
+    def _table(self, columns: Sequence[Mapping[str, Any]]) -> Table:
+        table = Table(box=box.SIMPLE_HEAD, pad_edge=True, show_edge=False, header_style="")
+        table.add_column("\nmethod", no_wrap=True)
+        group = None
+        for column in columns:
+            over = column.get("group") or ""
+            words = Text.assemble((over if over != group else "", "dim"), "\n", heading(column))
+            table.add_column(words, justify="right", no_wrap=True)
+            group = over
+        for row in self.rows:
+            cells = [_cell(row["values"].get(column["key"]), column) for column in columns]
+            table.add_row(Text(row["label"]), *cells)
+        return table
+
+    def _trouble(self, row: Mapping[str, Any]) -> Text:
+        word = "failed" if row["status"] == "failed" else "failed in part"
+        return Text.assemble((row["label"], "bold"), " ", (word, "red"), f": {row.get('reason') or 'no reason given'}")
+
+
+def _cell(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> Text:
+    text = shown(value, column, unit=False)
+    if not value or text == NOTHING:
+        return Text(f"{text}  ", style="dim")
+    if value.get("best"):
+        return Text(f"{text} *", style="bold")
+    return Text(f"{text} ≈" if value.get("tied") else f"{text}  ")

@@ -1,0 +1,65 @@
+"""The files of a report, each whole or not there at all."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError
+from ..strict_json import dumps, plain
+from .charts import CHARTS, figures
+from .markdown import markdown
+from .page import page
+from .svg import png, svg
+
+__all__ = ["write"]
+
+
+def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
+    """Write report.html, report.json, report.md and figures/*.png and *.svg into a folder.
+
+    The same document gives the same bytes. Figures of an earlier report that this one has no data for are removed.
+
+    Args:
+        document: the comparison.
+        out: the folder; it is made where it does not exist.
+    """
+    document, out = plain(document), Path(out)
+    drawn = figures(document)
+    files: dict[str, bytes] = {"report.json": (dumps(document) + "\n").encode()}
+    drawings = {}
+    for figure in drawn:
+        drawing = figure.plot()
+        drawings[figure.name] = svg(drawing)
+        files[f"figures/{figure.name}.svg"] = drawings[figure.name].encode()
+        files[f"figures/{figure.name}.png"] = png(drawing)
+    files["report.md"] = markdown(document, drawn).encode()
+    files["report.html"] = page(document, drawn, drawings).encode()
+    try:
+        (out / "figures").mkdir(parents=True, exist_ok=True)
+        for name, content in files.items():
+            _replace(out / name, content)
+        for name in CHARTS.keys() - drawings.keys():
+            for kind in ("png", "svg"):
+                (out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"a report is written to a folder that takes files, however: {error.strerror or error} at "
+            f"{error.filename or out}; give another folder"
+        ) from error
+    return [out / name for name in files]
+
+
+def _replace(path: Path, content: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        with open(temporary, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,197 @@
+"""A comparison from end to end: the files, what is never run twice, what fails alone, and where it runs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import multum
+from multum.comparing import compare as module
+from multum.comparing.work import RESULT
+from multum.errors import ConfigError, DataError, TrainingError
+
+QUICK: dict[str, Any] = {"seeds": 2, "epochs": 1, "shift": "none", "threads": 1, "recipe": {"batch_size": 256}}
+COMMAND = ["--data", "digits", "--methods", "single,packed:members=2", "--seeds", "2", "--epochs", "2"]
+TIMED = ("latency", "train_seconds")
+
+
+def numbers(document: dict[str, Any]) -> dict[str, Any]:
+    """Every number of a table but the measured times."""
+    return {
+        row["label"]: {key: value for key, value in row["values"].items() if key not in TIMED}
+        for row in document["rows"]
+    }
+
+
+def results(out: Path) -> dict[str, int]:
+    """When the result of each cell was written."""
+    return {path.parent.name: path.stat().st_mtime_ns for path in out.glob(f"*/{RESULT}")}
+
+
+@pytest.fixture(scope="module")
+def sequential(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("compare")
+    return out, multum.compare("digits", None, "single,packed:members=2", out=out, **QUICK)
+
+
+def test_files_table_and_a_default_foreign_set(sequential: tuple[Path, dict[str, Any]]) -> None:
+    out, document = sequential
+    assert {"report.html", "report.json", "report.md", "figures"} <= {p.name for p in out.iterdir()}
+    assert json.loads((out / "report.json").read_text()) == document
+    assert document["settings"]["data"] == "digits#hold_out=8+9" and document["settings"]["ood"] == ["digits#only=8+9"]
+    assert document["classes"] == [str(i) for i in range(8)]
+    single, packed = document["rows"]
+    assert single["status"] == packed["status"] == "done"
+    assert len(packed["values"]["latency"]["seeds"]) == 1
+    for key in ("accuracy", "nll", "ece", "brier", "auroc", "aupr", "fpr95", "disagreement", "params", "macs"):
+        assert len(packed["values"][key]["seeds"]) == 2, key
+    assert document["advice"]["label"] in ("single", "packed:members=2")
+    curves = {(c["label"], c["seed"]): set(c["curves"]) for c in document["cells"]}
+    assert curves["single", 0] == {"reliability", "risk_coverage", "histograms", "training"}
+    assert curves["packed:members=2", 1] == {*curves["single", 0], "disagreement"}
+
+
+def test_what_is_done_is_never_run_again(
+    sequential: tuple[Path, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, document = sequential
+    before = results(out)
+    monkeypatch.setattr(module.runners, "work", lambda *args: pytest.fail("a finished cell was run"))
+    again = multum.compare("digits", None, "single,packed:members=2", out=out, **QUICK)
+    assert results(out) == before and again["rows"] == document["rows"]
+
+
+def test_processes_give_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    document = multum.compare("digits", None, "single,packed:members=2", out=tmp_path, jobs=2, **QUICK)
+    assert numbers(document) == numbers(sequential[1])
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
+    pytest.importorskip("ray")
+    script = (
+        "import json, multum\n"
+        f"found = multum.compare('digits', None, 'single,packed:members=2', out={str(tmp_path)!r}, on='ray', jobs=2, "
+        f"**{QUICK!r})\nprint(json.dumps(found['rows']))"
+    )
+    # A process of its own: Ray leaves threads and warnings behind.
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert numbers({"rows": json.loads(ran.stdout.splitlines()[-1])}) == numbers(sequential[1])
+
+
+def test_files_come_back_from_workers_that_do_not_see_the_folder(tmp_path: Path) -> None:
+    cell = module.Cell("single", 0, "digits", "small-cnn", multum.Single(), {"epochs": 1})
+    outcome, files = module.runners._task(cell, str(tmp_path / "elsewhere"), "mark", 1)
+    assert outcome.done and {RESULT, "items.safetensors", "model.safetensors", "log.jsonl", "run.json"} <= set(files)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_method_that_fails_leaves_the_others_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def explode(*args: Any) -> None:
+        raise RuntimeError("made to fail")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(multum.Deep, "birth", explode)
+        document = multum.compare("digits", None, "single,deep:members=2", out=tmp_path, **{**QUICK, "seeds": 1})
+    assert [row["status"] for row in document["rows"]] == ["done", "failed"]
+    assert document["rows"][1]["reason"] == "seed 0: RuntimeError: made to fail"
+    for name in ("report.html", "report.md"):
+        assert "made to fail" in (tmp_path / name).read_text()
+    assert "explode" in next(tmp_path.glob("deep*/failure.txt")).read_text()
+    # Mended, the same call runs what failed, and only that.
+    before = results(tmp_path)
+    document = multum.compare("digits", None, "single,deep:members=2", out=tmp_path, **{**QUICK, "seeds": 1})
+    assert [row["status"] for row in document["rows"]] == ["done", "done"]
+    assert {k: v for k, v in results(tmp_path).items() if k in before} == before
+
+
+def test_a_cell_whose_process_dies_leaves_the_others_whole(tmp_path: Path) -> None:
+    script = (
+        "import os, signal, multum\n"
+        "from multum.comparing import compare, runners\n"
+        "class Deadly(multum.Single):\n"
+        "    def birth(self, *args): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        "    cells = [compare.Cell(n, 0, 'digits', 'small-cnn', m, {'epochs': 1})\n"
+        "             for n, m in (('good', multum.Single()), ('bad', Deadly()))]\n"
+        f"    for o in runners.processes(cells, compare.Path({str(tmp_path)!r}), 1, lambda cell: None, 2):\n"
+        "        print(o.name.split('-')[0], o.reason)\n"
+    )
+    (tmp_path / "job.py").write_text(script)
+    ran = subprocess.run([sys.executable, tmp_path / "job.py"], capture_output=True, text=True, timeout=240)
+    assert set(ran.stdout.splitlines()) == {
+        "good None",
+        "bad its process ended with SIGKILL; out of memory is the usual cause",
+    }, ran.stderr[-2000:]
+
+
+def run(out: Path, *more: str) -> subprocess.Popen:
+    command = [sys.executable, "-m", "multum", "compare", *COMMAND, "--shift", "none", "--threads", "1", *more]
+    return subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.parametrize("jobs", ["1", pytest.param("2", marks=pytest.mark.slow)])
+def test_killed_and_run_again_ends_as_if_never_stopped(tmp_path: Path, jobs: str) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    first = run(killed, "--jobs", jobs)
+    until = time.monotonic() + 120
+    while not results(killed) and first.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    first.send_signal(signal.SIGKILL)
+    first.communicate()
+    before = results(killed)
+    assert first.returncode == -signal.SIGKILL and 1 <= len(before) < 4, "killed too early or too late"
+    for out in (killed, whole):
+        out_text, err_text = run(out, "--jobs", jobs).communicate(timeout=240)
+        assert "report.html" in out_text, err_text
+    assert {k: v for k, v in results(killed).items() if k in before} == before  # not run twice
+    documents = [json.loads((out / "report.json").read_text()) for out in (killed, whole)]
+    assert numbers(documents[0]) == numbers(documents[1])
+
+
+def test_one_comparison_at_a_time(tmp_path: Path) -> None:
+    with module._locked(tmp_path), pytest.raises(TrainingError, match="another one works"):
+        multum.compare("digits", None, "single", out=tmp_path, **QUICK)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"data": "digitz"}, DataError, "Did you mean digits"),
+        ({"methods": "packd"}, ConfigError, "Did you mean packed"),
+        ({"methods": "packed:alfa=2"}, ConfigError, "Did you mean alpha"),
+        ({"model": "small-cnm"}, multum.errors.MultumError, "small-cnn"),
+        ({"recipe": {"lrr": 1}}, ConfigError, "Did you mean lr"),
+        ({"seeds": 0}, ConfigError, "seeds"),
+        ({"jobs": 0}, ConfigError, "jobs"),
+        ({"on": "mars"}, ConfigError, "here or on ray"),
+        ({"shift": "some"}, ConfigError, "none, quick or all"),
+        ({"budget": "cheap"}, ConfigError, "a budget is"),
+        ({"data": "diabetes", "ood": ["mnist"]}, ConfigError, "regression"),
+        ({"ood": ["nowhere"]}, DataError, "nowhere"),
+    ],
+    ids=str,
+)
+def test_bad_input_is_told_before_anything_is_written(
+    tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    out = tmp_path / "out"
+    given = {"data": "digits", "model": None, "methods": "single", "out": out, **QUICK, **changes}
+    with pytest.raises(error, match=message):
+        multum.compare(**given)
+    assert not out.exists()
+
+
+def test_regression_has_its_own_columns(tmp_path: Path) -> None:
+    document = multum.compare("diabetes", None, "single,deep:members=2", out=tmp_path, **QUICK)
+    keys = [column["key"] for column in document["columns"]]
+    assert keys[:2] == ["rmse", "nll"] and "accuracy" not in keys and "epistemic_share" in keys
+    assert document["cells"][0]["curves"].keys() == {"quantiles", "training"}

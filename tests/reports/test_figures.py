@@ -1,0 +1,262 @@
+"""Figures: every number is the document's, every method looks the same everywhere, and nothing is cut off."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_hex
+
+from multum import reports
+from multum.reports.charts.labels import placed
+from multum.reports.charts.pareto import front
+from multum.reports.charts.scales import log_ticks
+from multum.reports.figure import NARROW, WIDE
+from multum.reports.palette import DARK_HUES, DARK_PAPER, HUES, PAPER, look
+from multum.reports.palette import drawing as our_settings
+from reports import documents
+
+ALL = [
+    "pareto",
+    "pareto-nll",
+    "reliability",
+    "risk-coverage",
+    "foreign",
+    "shift",
+    "corruptions",
+    "diversity",
+    "training",
+]
+
+
+@pytest.fixture(scope="module")
+def figures(document: dict) -> dict[str, reports.Figure]:
+    return {figure.name: figure for figure in reports.figures(document)}
+
+
+def cells(document: dict, label: str) -> list[dict]:
+    return [cell for cell in document["cells"] if cell["label"] == label and cell["status"] == "done"]
+
+
+def test_a_document_has_the_figures_it_has_data_for(figures: dict) -> None:
+    assert list(figures) == ALL
+    assert [f.name for f in reports.figures(documents.regression())] == [
+        "pareto",
+        "pareto-nll",
+        "quantiles",
+        "training",
+    ]
+    assert reports.figures(documents.minimal()) == []
+
+
+def test_a_curve_that_no_cell_has_is_no_figure(document: dict) -> None:
+    less = copy.deepcopy(document)
+    for cell in less["cells"]:
+        cell["curves"].pop("histograms", None)
+        cell["curves"].pop("disagreement", None)
+    assert [f.name for f in reports.figures(less)] == [name for name in ALL if name not in ("foreign", "diversity")]
+
+
+def test_failed_methods_are_in_no_figure(figures: dict) -> None:
+    for figure in figures.values():
+        assert "hypernet" not in set(figure.frame()["method"])
+        assert "mixture" in set(figure.frame()["method"])
+
+
+def test_a_frame_is_the_callers_own(figures: dict) -> None:
+    frame = figures["pareto"].frame()
+    frame["accuracy"] = 0
+    assert (figures["pareto"].frame()["accuracy"] > 0.5).all()
+
+
+def test_pareto_numbers(figures: dict, document: dict) -> None:
+    frame = figures["pareto"].frame().set_index("method")
+    for row in document["rows"]:
+        if row["status"] != "failed":
+            values = row["values"]
+            assert frame.loc[row["label"], "macs"] == values["macs"]["mean"]
+            assert frame.loc[row["label"], "params"] == values["params"]["mean"]
+            assert frame.loc[row["label"], "accuracy"] == values["accuracy"]["mean"]
+            assert frame.loc[row["label"], "error"] == pytest.approx(
+                values["accuracy"]["error"] or float("nan"), nan_ok=True
+            )
+    dominated = [
+        any(
+            (o.macs <= m.macs and o.accuracy > m.accuracy) or (o.macs < m.macs and o.accuracy >= m.accuracy)
+            for o in frame.itertuples()
+        )
+        for m in frame.itertuples()
+    ]
+    assert frame["front"].tolist() == [not d for d in dominated]
+
+
+def test_the_front_of_a_lower_is_better_quality() -> None:
+    assert front([1, 2, 3], [0.5, 0.4, 0.45], "lower") == [0, 1]
+    assert front([1, 1], [0.5, 0.4], "lower") == [1]
+    assert front([2.0], [0.5], "higher") == [0]
+
+
+def test_risk_coverage_and_severity_are_means_over_seeds(figures: dict, document: dict) -> None:
+    seeds = cells(document, "packed")
+    assert len(seeds) == 2
+    for name, key, value in (("risk-coverage", "risk_coverage", "risk"), ("shift", "severity", "accuracy")):
+        curves = [cell["curves"][key] for cell in seeds]
+        both = np.array([c["risk"] if value == "risk" else list(c.values()) for c in curves])
+        frame = figures[name].frame().query("method == 'packed'")
+        np.testing.assert_allclose(frame[value], both.mean(0), rtol=1e-12)
+        np.testing.assert_allclose(frame["error"], both.std(0, ddof=1) / 2**0.5, atol=1e-12)
+        assert (frame["seeds"] == 2).all()
+
+
+def test_reliability_pools_the_items_of_all_seeds(figures: dict, document: dict) -> None:
+    frame = figures["reliability"].frame().query("method == 'deep'")
+    curves = [cell["curves"]["reliability"] for cell in cells(document, "deep")]
+    right = sum(w * (a or 0) for c in curves for w, a in zip(c["weight"], c["accuracy"], strict=True)) / len(curves)
+    assert (frame["weight"] * frame["accuracy"].fillna(0)).sum() == pytest.approx(right)
+    assert frame["weight"].sum() == pytest.approx(1)
+
+
+def test_histograms_of_seeds_with_other_bins_are_put_into_the_same(document: dict) -> None:
+    other = copy.deepcopy(document)
+    shares = [1.0] + [0.0] * 49
+    for cell, low in zip(cells(other, "single"), (0.0, 0.5), strict=True):
+        cell["curves"]["histograms"] = {"test": {"edges": np.linspace(low, low + 0.5, 51).tolist(), "share": shares}}
+    [figure] = [f for f in reports.figures(other) if f.name == "foreign"]
+    frame = figure.frame()
+    sums = frame.groupby(["method", "set"])["share"].sum()
+    np.testing.assert_allclose(sums, 1)
+    of_single = frame.query("method == 'single' and share > 0")
+    assert of_single["from"].tolist() == [0.0, 0.48] or of_single["from"].tolist() == [0.0, 0.48, 0.52]
+    assert of_single["share"].iloc[0] == pytest.approx(0.5)
+
+
+def test_every_member_of_a_large_ensemble_is_in_its_matrix(figures: dict) -> None:
+    frame = figures["diversity"].frame()
+    assert len(frame.query("method == 'swag'")) == 8 * 7 / 2
+    labels = list(frame["method"].unique())
+    panels = figures["diversity"].plot().axes
+    assert panels[labels.index("swag")].get_xlim() == (0, 8)
+    assert panels[labels.index("deep")].get_xlim() == (0, 4)
+
+
+def test_a_method_has_one_colour_in_all_figures(figures: dict, document: dict) -> None:
+    labels = [row["label"] for row in document["rows"]]
+    for name in ("risk-coverage", "shift", "training"):
+        methods = list(figures[name].frame()["method"].unique())
+        for label, axes in zip(methods, figures[name].plot(NARROW).axes, strict=True):
+            assert to_hex(axes.lines[-1].get_color()) == look(labels.index(label)).colour
+    circles = {c.get_gid(): c for c in figures["pareto"].plot().axes[0].collections if c.get_gid()}
+    for label in figures["pareto"].frame()["method"]:
+        index = labels.index(label)
+        assert to_hex(circles[f"point-{index}"].get_edgecolor()[0]) == look(index).colour
+
+
+def test_area_is_parameters(figures: dict, document: dict) -> None:
+    circles = {c.get_gid(): c.get_sizes()[0] for c in figures["pareto"].plot().axes[0].collections if c.get_gid()}
+    params = [row["values"].get("params", {}).get("mean") for row in document["rows"]]
+    ratios = [size / params[int(name.removeprefix("point-"))] for name, size in circles.items()]
+    assert len(ratios) == 6
+    np.testing.assert_allclose(ratios, ratios[0])
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_names_of_fourteen_circles_do_not_overlap(width: float) -> None:
+    drawing = reports.figures(documents.classification(seeds=2))[0].plot(width)
+    renderer = drawing.canvas.get_renderer()
+    names = [t for t in drawing.axes[0].texts if (t.get_gid() or "").startswith("name-")]
+    assert len(names) == 13
+    boxes = [name.get_window_extent(renderer) for name in names]
+    for (a, first), (b, second) in itertools.combinations(zip(boxes, names, strict=True), 2):
+        assert not a.padded(-1).overlaps(b.padded(-1)), (first.get_text(), second.get_text())
+
+
+def test_many_circles_at_one_place_have_names_apart() -> None:
+    circles = np.array([[150.0, 100.0, 8.0]] * 8)
+    sizes = np.array([[60.0, 13.0]] * 8)
+    middles = np.array([p.middle for p in placed(circles, sizes, (0, 0, 300, 200))])
+    for a, b in itertools.combinations(middles, 2):
+        assert abs(a[0] - b[0]) >= 60 or abs(a[1] - b[1]) >= 13
+
+
+def nasty() -> dict:
+    """Labels that are markup, mathematics, another script, or far too long."""
+    document = documents.classification(seeds=2, failed="", partly="", names=["single", "deep", "packed", "mimo"])
+    names = ["<script>alert(1)</script>", 'a$x_1$b & "c"', "方法", "packed:" + "members=4,alpha=2," * 6]
+    for row, name in zip(document["rows"], names, strict=True):
+        for cell in cells(document, row["label"]):
+            cell["label"] = name
+        row["label"] = name
+    document["advice"]["label"] = names[1]
+    return document
+
+
+@pytest.mark.parametrize("width", [WIDE, NARROW])
+def test_nothing_leaves_its_drawing(width: float) -> None:
+    for figure in reports.figures(nasty()):
+        drawing = figure.plot(width)
+        assert drawing.bbox.width <= width + 0.5
+        with our_settings():
+            box = drawing.get_tightbbox(drawing.canvas.get_renderer())
+        size = drawing.get_size_inches()
+        assert box.x0 > -0.03 and box.x1 < size[0] + 0.03, figure.name
+        assert box.y0 > -0.03 and box.y1 < size[1] + 0.03, figure.name
+
+
+def test_one_method_one_seed_and_perfect_accuracy() -> None:
+    document = documents.classification(seeds=1, failed="", partly="", names=["single"])
+    document["rows"][0]["values"]["accuracy"] |= {"mean": 1.0, "error": None}
+    drawn = reports.figures(document)
+    assert [f.name for f in drawn] == [name for name in ALL if name != "diversity"]
+    for figure in drawn:
+        figure.plot(NARROW).canvas.draw()
+
+
+def test_an_outlier_does_not_squeeze_the_others() -> None:
+    document = documents.classification(seeds=2, failed="", names=["single", "deep", "packed", "mimo"], partly="")
+    document["rows"][3]["values"]["accuracy"] |= {"mean": 0.2, "error": 0.01}
+    [figure] = [f for f in reports.figures(document) if f.name == "pareto"]
+    assert "stretched" in figure.caption
+    axes = figure.plot().axes[0]
+    high, low = (axes.transData.transform((1e6, a))[1] for a in (0.95, 0.90))
+    assert high - low > 0.15 * axes.bbox.height  # 0.06 of it on a plain axis
+    assert all(0 <= tick <= 1 for tick in axes.get_yticks())
+
+
+def test_log_ticks_are_few_and_inside() -> None:
+    for low, high in itertools.product((1.0, 3.3, 7e5), (1.2, 4.0, 80.0, 1e6)):
+        ticks = log_ticks(low, low * high)
+        assert 1 <= len(ticks) <= 8
+        assert all(low <= tick <= low * high for tick in ticks)
+        assert ticks == sorted(ticks)
+
+
+def linear(colours: tuple[str, ...]) -> np.ndarray:
+    rgb = np.array([[int(c[i : i + 2], 16) / 255 for i in (1, 3, 5)] for c in colours])
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def oklab(rgb: np.ndarray) -> np.ndarray:
+    cones = [[0.4122, 0.5363, 0.0514], [0.2119, 0.6807, 0.1074], [0.0883, 0.2817, 0.6300]]
+    axes = [[0.2105, 0.7936, -0.0041], [1.9780, -2.4286, 0.4506], [0.0259, 0.7828, -0.8087]]
+    return np.cbrt(np.clip(rgb @ np.array(cones).T, 0, None)) @ np.array(axes).T
+
+
+# Machado, Oliveira and Fernandes, 2009: how people without one kind of cone see linear RGB.
+SIGHT = {
+    "all cones": np.eye(3),
+    "protanopia": [[0.1523, 1.0526, -0.2049], [0.1145, 0.7863, 0.0992], [-0.0039, -0.0481, 1.0520]],
+    "deuteranopia": [[0.3673, 0.8606, -0.2280], [0.2801, 0.6725, 0.0474], [-0.0118, 0.0429, 0.9689]],
+}
+
+
+@pytest.mark.parametrize("sight", SIGHT)
+@pytest.mark.parametrize(("hues", "paper"), [(HUES, PAPER), (DARK_HUES, DARK_PAPER)], ids=["light", "dark"])
+def test_hues_stay_apart_and_stand_out(hues: tuple[str, ...], paper: str, sight: str) -> None:
+    seen = oklab(np.clip(linear(hues) @ np.array(SIGHT[sight]).T, 0, 1))
+    apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1)[~np.eye(len(hues), dtype=bool)]
+    assert apart.min() > 0.09
+    light = np.array([0.2126, 0.7152, 0.0722])
+    ground, inks = linear((paper,))[0] @ light + 0.05, linear(hues) @ light + 0.05
+    assert (np.maximum(inks, ground) / np.minimum(inks, ground)).min() >= 3
