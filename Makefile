@@ -8,7 +8,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 .PHONY: demo test test-slow check format clean
 
 demo: .venv/ready
-	$(BIN)/python examples/demo.py
+	$(BIN)/multum compare --data digits --model small-cnn --methods all --seeds 2 --jobs 2 --out runs/demo
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
@@ -17,14 +17,14 @@ test-slow: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: .venv/ready
-	$(BIN)/ruff check src tests examples benchmarks
-	$(BIN)/ruff format --check src tests examples benchmarks
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_project.py
 
 format: .venv/ready
-	$(BIN)/ruff check --fix src tests examples benchmarks
-	$(BIN)/ruff format src tests examples benchmarks
+	$(BIN)/ruff check --fix src tests benchmarks
+	$(BIN)/ruff format src tests benchmarks
 
 # torch comes first, from a local wheel where there is one, and is then pinned: every other package would otherwise be
 # free to replace it by a build of several gigabytes.

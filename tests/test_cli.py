@@ -8,9 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import multum as library
 from multum import cli
+from multum.data.sources import load_data
 from multum.training import job
 from multum.training.interrupt import Stopped
 
@@ -111,3 +114,50 @@ def test_help_names_every_option(multum) -> None:
     assert code == 0
     for name in ("--data", "--model", "--method", "--out", "--resume", "--devices", "--json", "--tensorboard"):
         assert name in out
+
+
+def test_the_first_page_names_every_command_and_where_to_start(multum) -> None:
+    out, _, code = multum("--help")
+    assert code == 0 and "Start with: multum compare" in out and "Exit codes" in out
+    for name in ("compare", "train", "evaluate", "predict", "methods"):
+        assert f"│ {name}" in out
+        text, _, code = multum(name, "--help")
+        assert code == 0 and f"multum {name}" in text.split("Example: ")[1]
+    _, err, code = multum("compar")
+    assert code == 2 and "Did you mean 'compare'" in err
+
+
+def test_train_evaluate_and_predict_follow_each_other(multum, tmp_path: Path) -> None:
+    multum("train", "--out", "run", "epochs=1", "batch_size=400", "--method", "deep:members=2")
+    out, _, code = multum("evaluate", "run", "--ood", "digits", "--speed")
+    assert code == 0
+    for text in ("members' mean", "AUROC", "parameters", "latency, batch of 128", "on disk"):
+        assert text in out, text
+    out, err, code = multum("evaluate", "run", "--json")
+    found = json.loads(out)
+    assert (code, err) == (0, "") and found["cost"]["params"] > 0 and "speed" not in found
+    x = load_data("digits").test.x[:5].numpy()
+    np.savez(tmp_path / "new.npz", x=x)
+    out, _, code = multum("predict", "run", "new.npz")
+    assert code == 0 and "confidence" in out
+    out, err, code = multum("predict", "run", "new.npz", "--json", "--coverage", "0.6")
+    rows = json.loads(out)
+    assert (code, err) == (0, "") and len(rows) == 5 and {"label", "confidence", "abstain"} <= rows[0].keys()
+    out, _, code = multum("predict", "run", "new.npz", "--out", "answers.csv")
+    assert code == 0 and len((tmp_path / "answers.csv").read_text().splitlines()) == 6
+    _, err, code = multum("predict", "run", "absent.npz")
+    assert code == 2 and err.startswith("error: ") and "absent.npz" in err
+
+
+def test_compare_prints_its_table_and_the_place_of_the_report(multum, tmp_path: Path, monkeypatch) -> None:
+    arguments = ["compare", "--methods", "single,deep:members=2", "--seeds", "1", "--epochs", "1", "--shift", "none"]
+    out, err, code = multum(*arguments, "--out", "c", "batch_size=400")
+    assert code == 0 and "accuracy" in out and "Take " in out and "report: c/report.html" in out
+    assert "2/2  deep:members=2, seed 0:" in err
+    document = json.loads((tmp_path / "c" / "report.json").read_text())
+    assert document["command"].startswith("multum compare --methods single,deep:members=2")
+    out, err, code = multum(*arguments, "--out", "c", "batch_size=400", "--json")
+    assert (code, err) == (0, "") and json.loads(out)["rows"] == document["rows"]
+    monkeypatch.setattr(library.Deep, "birth", lambda *args: 1 / 0)
+    out, err, code = multum(*arguments, "--out", "d", "batch_size=400")
+    assert code == 1 and "ZeroDivisionError" in out and "report: d/report.html" in out

@@ -24,7 +24,6 @@ from .training.interrupt import Stopped
 __all__ = ["main"]
 
 app = typer.Typer(
-    help="Any PyTorch network as an ensemble, at about the price of one network.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -35,31 +34,16 @@ DATA = "digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR, csv:FILE#t
 MODEL = "small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME; by default one that suits the data"
 
 
-@app.callback()
+@app.callback(epilog="Start with: [bold]multum compare --data digits --methods single,packed,deep --seeds 2[/bold]")
 def root() -> None:
-    """Any PyTorch network as an ensemble, at about the price of one network."""
+    """Any PyTorch network as an ensemble, at about the price of one network.
 
+    [bold]compare[/bold] answers which ensemble suits your data and your budget, and writes a report. [bold]train[/bold]
+    makes one ensemble, [bold]evaluate[/bold] measures what its uncertainty is worth, and [bold]predict[/bold] uses it.
 
-@app.command()
-def methods(
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
-) -> None:
-    """List every method with its fields.
-
-    Example: [bold]multum methods[/bold]
+    Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 all is
+    well, 1 some methods of a comparison failed, 2 something was asked wrongly, 130 stopped.
     """
-    found = catalogue()
-    if as_json:
-        print(dumps(found))
-        return
-    table = Table(title="methods", title_justify="left", show_lines=True)
-    table.add_column("name", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("fields")
-    for entry in found:
-        fields = "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in entry["fields"])
-        table.add_row(entry["name"], entry["summary"], fields)
-    Console().print(table)
 
 
 @app.command()
@@ -77,9 +61,7 @@ def compare(
     ] = None,
     ood: Annotated[
         list[str] | None,
-        typer.Option(
-            help="A foreign data set, more than once if you like; none: no foreign set; default: held-out classes"
-        ),
+        typer.Option(help="A foreign data set, again for another, or none; by default classes that are held out"),
     ] = None,
     shift: Annotated[
         str, typer.Option(help="Corrupted images: none, quick (4 kinds, 1,000 items) or all (19)")
@@ -123,6 +105,10 @@ def compare(
         print(dumps(document))
     else:
         Console().print(reports.terminal(document))
+        advice = document["advice"]
+        Console().print(
+            f"[bold]{escape(advice['sentence'])}[/]", *map(escape, advice["notes"]), sep="\n", highlight=False
+        )
         Console().print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
     if any(row["status"] != "done" for row in document["rows"]):
         raise typer.Exit(1)
@@ -177,13 +163,14 @@ def evaluate(
     shift: Annotated[
         bool, typer.Option("--shift", help="Also under the corruptions of CIFAR-C, 5 severities each")
     ] = False,
+    speed: Annotated[bool, typer.Option("--speed", help="Also time predictions and measure memory")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
 ) -> None:
     """Measure what a trained ensemble's uncertainty is worth.
 
     Example: [bold]multum evaluate runs/deep --ood mnist --ood kmnist[/bold]
     """
-    found = evaluation.evaluate_run(run, ood or [], shift=shift, progress=not as_json)
+    found = evaluation.evaluate_run(run, ood or [], shift=shift, speed=speed, progress=not as_json)
     if as_json:
         print(dumps(found))
     else:
@@ -215,6 +202,28 @@ def predict(
         print(dumps(frame.to_dict("records")))
     else:
         Console().print(prediction.table(frame))
+
+
+@app.command()
+def methods(
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+) -> None:
+    """List every method with its fields.
+
+    Example: [bold]multum methods[/bold]
+    """
+    found = catalogue()
+    if as_json:
+        print(dumps(found))
+        return
+    table = Table(title="methods", title_justify="left", show_lines=True)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is")
+    table.add_column("fields")
+    for entry in found:
+        fields = "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in entry["fields"])
+        table.add_row(entry["name"], entry["summary"], fields)
+    Console().print(table)
 
 
 def main() -> None:

@@ -252,7 +252,6 @@ def test_a_foreign_table_is_refused(known):
         evaluate(*known, ood={"table": multum.load_data("diabetes").test.x})
 
 
-@pytest.mark.xfail(strict=True, reason="evaluate does not look at its arguments before it runs")
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [

@@ -132,6 +132,23 @@ def test_histograms_of_seeds_with_other_bins_are_put_into_the_same(document: dic
     assert of_single["share"].iloc[0] == pytest.approx(0.5)
 
 
+@pytest.mark.parametrize(("shift", "named"), [(0.0, True), (-1.0, False), (3.0, False)])
+def test_scores_are_drawn_where_they_are_and_called_what_they_are(document: dict, shift: float, named: bool) -> None:
+    moved = copy.deepcopy(document)
+    for cell in moved["cells"]:
+        for one in cell["curves"].get("histograms", {}).values():
+            one["edges"] = [edge * 0.5 + 0.25 + shift for edge in one["edges"]]
+    [figure] = [f for f in reports.figures(moved) if f.name == "foreign"]
+    frame = figure.frame().query("method == 'packed' and set == 'mnist'")
+    shares = [cell["curves"]["histograms"]["mnist"]["share"] for cell in cells(moved, "packed")]
+    middles = (np.arange(50) + 0.5) / 50 * 0.5 + 0.25 + shift
+    mean = (frame["share"] * (frame["from"] + frame["to"]) / 2).sum()
+    assert frame["share"].sum() == pytest.approx(1)
+    assert mean == pytest.approx((np.mean(shares, axis=0) * middles).sum(), abs=0.02)
+    words = [text.get_text() for text in figure.plot(NARROW).texts]
+    assert ("uncertainty: 1 - confidence" in words) == named
+
+
 def test_every_member_of_a_large_ensemble_is_in_its_matrix(figures: dict) -> None:
     frame = figures["diversity"].frame()
     assert len(frame.query("method == 'swag'")) == 8 * 7 / 2

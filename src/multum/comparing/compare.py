@@ -83,6 +83,8 @@ def compare(
     cells, refused = _planned(labels, listed, name, source, model, limit, given, foreign, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     checkpoint.prepare_folder(out)
+    if progress:
+        job.tell_guesses(source)
     with _locked(out):
         outcomes = _run(cells, refused, out, full.epochs, runner, threads, progress)
         settings = {

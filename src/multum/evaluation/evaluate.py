@@ -27,6 +27,7 @@ from .streaming import Accumulator
 __all__ = ["SEVERITIES", "Measured", "evaluate", "measure"]
 
 SEVERITIES = (1, 2, 3, 4, 5)
+CORRUPTED_AT_ONCE = 256  # fixed: random corruptions draw for a batch, and another size would give other images
 
 _MEANS = {"cacc": "accuracy", "cnll": "nll", "cece": "ece"}
 
@@ -77,6 +78,7 @@ def measure(
         shift_items: how many test items are corrupted, chosen by the seed; None for all.
         advance: called with the number of items after every batch, for a progress bar.
     """
+    _check(ensemble, data, batch_size, shift_items)
     if data.task == "regression":
         if ood or shift:
             raise MetricError("foreign sets and corruptions are for classification, however: this is regression")
@@ -103,6 +105,27 @@ def measure(
         severity = _severities(numbers["accuracy"], table)
     scores = {name: found["msp"] for name, found in foreign.items()}
     return Measured(numbers, classification_curves(known, scores, severity), known.item_values())
+
+
+def _check(ensemble: Ensemble, data: Data, batch_size: int, shift_items: int | None) -> None:
+    """Refuse, before anything runs, what would end in a wrong number or in torch's own words."""
+    if batch_size < 1:
+        raise MetricError(f"batch_size is at least 1, however: batch_size={batch_size}")
+    if shift_items is not None and shift_items < 1:
+        raise MetricError(f"shift_items is at least 1, or None, however: shift_items={shift_items}")
+    if ensemble.task != data.task:
+        raise MetricError(f"data and ensemble have one task, however: {data.task} and {ensemble.task}")
+    items, shape = data.test, data.train.x.shape[1:]
+    if len(items.x) != len(items.y):
+        raise DataError(
+            f"items and targets of {data.name} are equally many, however: {len(items.x)} and {len(items.y)}"
+        )
+    if len(items) == 0:
+        raise DataError(f"the test part of {data.name} has items, however: it is empty")
+    if items.x.shape[1:] != shape:
+        raise DataError(
+            f"test items have the training items' shape {tuple(shape)}, however: {tuple(items.x.shape[1:])}"
+        )
 
 
 def _accumulated(
@@ -152,7 +175,7 @@ def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], 
             # One stream per corruption and severity: a subset of them gives the same images.
             draw = torch.Generator().manual_seed(seed * 1000 + CORRUPTIONS.index(name) * 10 + severity)
             change = partial(corrupt, name=name, severity=severity, generator=draw)
-            measured = run(part, keep=False, change=change).compute()
+            measured = run(part, keep=False, change=change, batch_size=CORRUPTED_AT_ONCE).compute()
             table[name][str(severity)] = {key: measured[key] for key in _MEANS.values()}
     return table
 

@@ -51,7 +51,7 @@ def predict(ensemble: nn.Module, x: Tensor, *, batch_size: int | None = None) ->
         )
     if batch_size is not None and batch_size < 1:
         raise ConfigError(f"batch_size is at least 1, or None for one pass, however: batch_size={batch_size}")
-    with _eval_mode(ensemble), torch.no_grad():
+    with eval_mode(ensemble), torch.no_grad():
         slices = [x] if batch_size is None else x.split(batch_size)
         outputs = [ensemble(part) for part in slices]
     return kinds[task](outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
@@ -273,7 +273,7 @@ def _lower_quantile(means: Tensor, stds: Tensor, tail: float) -> Tensor:
 
 
 @contextmanager
-def _eval_mode(network: nn.Module) -> Iterator[None]:
+def eval_mode(network: nn.Module) -> Iterator[None]:
     # Flags are put back one by one: network.train() would also unfreeze the norms a user keeps in eval mode.
     flags = [(module, module.training) for module in network.modules()]
     try:

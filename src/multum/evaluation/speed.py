@@ -32,7 +32,7 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from ..rewrite.trace import arguments, tensors_of
 from ..saving import save
-from .predict import _eval_mode
+from .predict import eval_mode
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -221,7 +221,7 @@ def _run(network: nn.Module, x: Any) -> None:
 
 def _time(network: nn.Module, x: Any, clock: Callable[[], float]) -> float:
     cuda = _device(network).type == "cuda"
-    with _eval_mode(network), torch.no_grad():
+    with eval_mode(network), torch.no_grad():
         if cuda:
             torch.cuda.synchronize(_device(network))
         start = clock()
@@ -234,7 +234,7 @@ def _time(network: nn.Module, x: Any, clock: Callable[[], float]) -> float:
 def _peak(network: nn.Module, x: Any) -> int:
     """Bytes of tensors alive at once, beside the weights and the batch itself."""
     device = _device(network)
-    with _eval_mode(network), torch.no_grad():
+    with eval_mode(network), torch.no_grad():
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             before = torch.cuda.memory_allocated(device)
@@ -281,7 +281,7 @@ def _disk(network: nn.Module) -> int:
 def _executor(network: nn.Module) -> str:
     if not isinstance(network, Ensemble):
         return ""
-    with _eval_mode(network):
+    with eval_mode(network):
         return network.executor
 
 

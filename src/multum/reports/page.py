@@ -24,6 +24,7 @@ __all__ = ["facts", "listed", "page"]
 HERE = Path(__file__).parent
 TILES = ("accuracy", "rmse", "nll", "ece", "macs", "params", "latency")
 MOST_TILES = 5
+LONG_LIST = 16  # entries from which on a list has the width of the page
 PLAIN = "single"  # the method that others are measured against
 ARROWS = {"higher": "↑", "lower": "↓"}
 
@@ -59,7 +60,10 @@ def page(document: Mapping[str, Any], figures: Sequence[Figure], drawings: Mappi
         tied=any(value.get("tied") for value in values),
         figures=[_drawn(figure, drawings[figure.name]) for figure in figures],
         command=document.get("command"),
-        lists=[{"title": title, "entries": entries} for title, entries in listed(document)],
+        lists=sorted(
+            ({"title": t, "entries": entries, "long": len(entries) > LONG_LIST} for t, entries in listed(document)),
+            key=lambda part: part["long"],
+        ),
         cells=cells,
         failures=sum(cell["failed"] for cell in cells),
         colours=[(name, light, dark) for light, (name, dark) in COLOURS.items()]

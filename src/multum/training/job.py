@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from torch import nn
 
 from .. import models
@@ -28,7 +29,7 @@ from .devices import is_first
 from .loop import fit
 from .recipe import Recipe
 
-__all__ = ["builder_for", "default_model", "model_for", "open_model", "open_run", "summary", "train"]
+__all__ = ["builder_for", "default_model", "model_for", "open_model", "open_run", "summary", "tell_guesses", "train"]
 
 
 def default_model(data: Data) -> str:
@@ -122,6 +123,8 @@ def train(
             return before
     ens = ensemble(build, config, example=source.example(), task=source.task, seed=recipe.seed)
     checkpoint.prepare_folder(out)
+    if options.get("progress"):
+        tell_guesses(source)
     versions = {"multum": __version__, "torch": torch.__version__, "python": platform.python_version()}
     found = {**settings, "versions": versions, "threads": torch.get_num_threads(), "last": None}
     if is_first():  # before training, so that an interrupted run can be resumed and recognised
@@ -131,6 +134,12 @@ def train(
     if is_first():
         checkpoint.write_text(described, json.dumps(found, indent=2) + "\n")
     return found
+
+
+def tell_guesses(data: Data) -> None:
+    """Say what was guessed about a table, where a person watches."""
+    if data.table is not None and is_first():
+        Console(stderr=True).print(data.table.describe(), highlight=False, markup=False, soft_wrap=True)
 
 
 def summary(found: Mapping[str, Any], out: Path) -> str:

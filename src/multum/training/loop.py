@@ -6,6 +6,7 @@ Devices, precision and processes are Lightning Fabric's work; batches come from 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def fit(
     devices: int | str = 1,
     nodes: int = 1,
     checkpoint_seconds: float = 60.0,
+    after_epoch: Callable[[int], None] = lambda epoch: None,
 ) -> History:
     """Train an ensemble in place and leave it in eval mode; what happened, epoch by epoch.
 
@@ -46,6 +48,7 @@ def fit(
             bitwise as if it had never stopped.
         devices: processes on this machine; under `torchrun` they are there already.
         checkpoint_seconds: how much work may be lost; every epoch of a second or more ends with a checkpoint anyway.
+        after_epoch: called with the number of epochs done, after each; to look at the ensemble, not to change it.
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=2, classes=2)
@@ -73,7 +76,7 @@ def fit(
                 number = run.check(value, outputs, step, member)
                 run.move(member)
                 run.note(number, outputs, step)
-            run.end_epoch()
+            run.end_epoch(after_epoch)
         run.conclude()
     return run.history
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,7 +138,7 @@ class Run:
             self.save()
             self._stop_if_asked()
 
-    def end_epoch(self) -> None:
+    def end_epoch(self, after_epoch: Callable[[int], None]) -> None:
         """Averages, snapshots, births, the log and a checkpoint."""
         alone = self.alone
         average_buffers(self.fabric, self.ensemble)
@@ -166,6 +167,8 @@ class Run:
         last = self.epoch == self.epochs
         if last or self.asked or agree(self.fabric, time.monotonic() - self.saved_at)[0] > min(1.0, self.every):
             self.save()
+        after_epoch(self.epoch)
+        self.ensemble.train()
         if not last:
             self._stop_if_asked()
 

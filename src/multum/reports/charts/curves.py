@@ -119,7 +119,7 @@ def risk_coverage(view: View) -> Figure | None:
         first.set_xticks([0, 0.5, 1])
         first.xaxis.set_major_formatter(PERCENT)
         first.yaxis.set_major_formatter(PERCENT)
-        first.yaxis.set_major_locator(MaxNLocator(4, steps=ROUND))
+        first.yaxis.set_major_locator(MaxNLocator(5, steps=ROUND))
         ends_inside(panels)
         return figure
 

@@ -27,7 +27,15 @@ def foreign(view: View) -> Figure | None:
     methods = view.having("histograms")
     if not methods:
         return None
-    edges = np.linspace(0, 1, BINS + 1)
+    ends = [
+        one["edges"][end]
+        for m in methods
+        for c in view.curves(m, "histograms")
+        for one in c.values()
+        for end in (0, -1)
+    ]
+    low, high = _span(min(ends), max(ends))
+    edges = np.linspace(low, high, BINS + 1)
     rows = [
         {"method": m.label, "set": name, "from": low, "to": high, "share": share}
         for m in methods
@@ -42,7 +50,7 @@ def foreign(view: View) -> Figure | None:
 
     def draw(width: float) -> Drawing:
         notes = [view.number(m, "auroc") for m in methods]
-        x, y = "uncertainty: 1 - confidence", "share of items, square-root scale"
+        x, y = _meaning(low, high), "share of items, square-root scale"
         figure, panels = multiples([m.label for m in methods], notes, width, x=x, y=y)
         for axes, method in zip(panels, methods, strict=True):
             for name, shares in _by_set(numbers, method.label):
@@ -54,7 +62,10 @@ def foreign(view: View) -> Figure | None:
         first = panels[0]
         first.set_yscale("function", functions=(lambda s: np.sqrt(np.maximum(s, 0)), np.square))
         most = float(numbers["share"].max())
-        first.set(xlim=(0, 1), ylim=(0, min(1.0, most * 1.1)), xticks=[0, 0.5, 1], xticklabels=["0", "0.5", "1"])
+        ticks = [low, (low + high) / 2, high]
+        first.set(
+            xlim=(low, high), ylim=(0, min(1.0, most * 1.1)), xticks=ticks, xticklabels=[f"{t:.3g}" for t in ticks]
+        )
         first.set_yticks([s for s in SHARES if s <= most * 1.1])
         first.yaxis.set_major_formatter(PERCENT)
         ends_inside(panels)
@@ -88,11 +99,22 @@ def foreign(view: View) -> Figure | None:
 
 
 def _rebinned(one: dict, edges: np.ndarray) -> list[float]:
-    """A histogram's shares in other bins: seeds have bins of their own, which span their scores."""
+    """A histogram's shares in bins that span it: seeds have bins of their own, which span their scores."""
     below = np.concatenate([[0.0], np.cumsum(np.asarray(one["share"], dtype=float))])
-    at = np.interp(edges, np.asarray(one["edges"], dtype=float), below)
-    at[0], at[-1] = 0.0, below[-1]
-    return np.diff(at).tolist()
+    return np.diff(np.interp(edges, np.asarray(one["edges"], dtype=float), below)).tolist()
+
+
+def _span(low: float, high: float) -> tuple[float, float]:
+    """Round ends of an axis that holds all scores; 0 and 1 where the scores take up most of that."""
+    if low >= 0 and high <= 1 and high - low > 0.5:
+        return 0.0, 1.0
+    step = 10.0 ** np.floor(np.log10(max(high - low, 1e-6))) / 2
+    return float(np.floor(low / step) * step), float(np.ceil(high / step) * step)
+
+
+def _meaning(low: float, high: float) -> str:
+    """What the horizontal axis is: numbers outside of 0 to 1 are no 1 - confidence, and must not be called so."""
+    return "uncertainty: 1 - confidence" if low >= 0 and high <= 1 else "uncertainty score"
 
 
 def _by_set(numbers: pd.DataFrame, label: str) -> list[tuple[str, np.ndarray]]:
