@@ -8,7 +8,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 .PHONY: demo test test-slow check format clean
 
 demo: .venv/ready
-	$(BIN)/multum compare --data digits --model small-cnn --methods all --seeds 2 --jobs 2 --out runs/demo
+	$(BIN)/multum compare --data digits --model small-cnn --methods all --seeds 2 --epochs 20 --jobs 2 --out runs/demo
 
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"

@@ -76,7 +76,7 @@ def test_failed_cells_have_reasons(tmp_path: Path) -> None:
     _, rows = rows_of(cells, found, reasons, {}, tmp_path)
     assert [row["status"] for row in rows] == ["done", "partly", "failed"]
     assert rows[1]["reason"] == "seed 1: out of luck" and rows[2]["values"] == {}
-    assert "mimo failed: seed 0: out of luck" in advise(rows)["notes"][1]
+    assert "mimo failed: seed 0, 1, 2: out of luck" in advise(rows)["notes"][1]
 
 
 def row(label: str, nll: float, macs: float, *, best: bool = False, tied: bool | None = False) -> dict[str, Any]:

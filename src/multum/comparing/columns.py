@@ -40,6 +40,10 @@ COLUMNS = (
     Column("width_95", "width", "", "lower", "quality", "mean width of the 95 % intervals", _NUMBERS),
     Column("quantile_error", "quantile error", "%", "lower", "quality", "gap of predicted quantiles", _NUMBERS),
     Column("gain_nll", "gain", "", "lower", "quality", "NLL of the ensemble minus the mean NLL of its members"),
+    Column("params", "parameters", "count", "lower", "cost", "numbers that are stored"),
+    Column("macs", "mult-adds", "count", "lower", "cost", "multiply-adds of one prediction of all members"),
+    Column("latency", "latency", "ms", "lower", "cost", "time of one prediction of all members, batch of 1"),
+    Column("train_seconds", "training", "s", "lower", "cost", "seconds of training"),
     Column("auroc", "AUROC", "%", "higher", "foreign items", "how often a foreign item looks stranger", _CLASSES),
     Column("aupr", "AUPR", "%", "higher", "foreign items", "average precision of finding foreign items", _CLASSES),
     Column("fpr95", "FPR95", "%", "lower", "foreign items", "known items refused to find 95 % of foreign", _CLASSES),
@@ -49,10 +53,6 @@ COLUMNS = (
     Column("disagreement", "disagree", "%", None, "diversity", "items on which two members differ", _CLASSES),
     Column("mutual_information", "MI", "", None, "diversity", "what members disagree about, in nats", _CLASSES),
     Column("epistemic_share", "epistemic", "%", None, "diversity", "variance that members disagree about", _NUMBERS),
-    Column("params", "parameters", "count", "lower", "cost", "numbers that are stored"),
-    Column("macs", "mult-adds", "count", "lower", "cost", "multiply-adds of one prediction of all members"),
-    Column("latency", "latency", "ms", "lower", "cost", "time of one prediction of all members, batch of 1"),
-    Column("train_seconds", "training", "s", "lower", "cost", "seconds of training"),
 )
 
 

@@ -45,7 +45,10 @@ def rows_of(
     rows = []
     for label in labels:
         mine = [cell for cell in cells if cell.label == label]
-        failed = [f"seed {c.seed}: {reasons[c.name]}" for c in mine if c.name in reasons]
+        failed: dict[str, list[str]] = {}
+        for cell in mine:
+            if cell.name in reasons:
+                failed.setdefault(reasons[cell.name], []).append(str(cell.seed))
         done = sum(c.seed in found.get(label, {}) for c in mine)
         rows.append(
             {
@@ -55,7 +58,7 @@ def rows_of(
                 "name": type(mine[0].method).__name__.lower(),
                 "members": mine[0].method.members,
                 "status": "done" if done == len(mine) else "partly" if done else "failed",
-                "reason": "; ".join(failed) or None,
+                "reason": "; ".join(f"seed {', '.join(s)}: {reason}" for reason, s in failed.items()) or None,
                 "values": values[label],
             }
         )

@@ -24,8 +24,8 @@ def classification_curves(known: Accumulator, foreign: Mapping[str, Tensor], sev
 
     Args:
         known: the test items, with `keep=True`.
-        foreign: the score "msp" (1 - confidence) of every foreign set's items.
-        severity: what `severities` gives; empty without shift.
+        foreign: the score "msp" of every foreign set's items.
+        severity: accuracies by severity and by corruption; empty without shift.
     """
     curve = known.reliability()
     found: dict[str, Any] = {
@@ -38,7 +38,8 @@ def classification_curves(known: Accumulator, foreign: Mapping[str, Tensor], sev
         "risk_coverage": _risk_coverage(*known.confidence_and_correct()),
     }
     if foreign:
-        drawn = histogram({"test": known.scores()["msp"], **foreign})
+        # The score "msp" is minus the confidence; shifted by 1 it is a share that a reader knows.
+        drawn = histogram({name: 1 + score for name, score in {"test": known.scores()["msp"], **foreign}.items()})
         edges = drawn.edges.tolist()
         found["histograms"] = {
             name: {"edges": edges, "share": (counts / counts.sum()).tolist()} for name, counts in drawn.counts.items()
