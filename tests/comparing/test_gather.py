@@ -100,7 +100,7 @@ def test_advice_says_where_an_ensemble_does_not_help() -> None:
     rows = [row("single", 0.4, 100, best=True), row("deep", 0.41, 400, tied=True), row("packed", 0.6, 110)]
     found = advise(rows)
     assert found["label"] == "single" and "an ensemble does not help here" in found["sentence"]
-    assert found["notes"] == ["Worse than one network here, by NLL: deep, packed."]
+    assert found["notes"] == ["Worse than one network here, by NLL: packed."]
 
 
 def test_advice_keeps_to_the_budget() -> None:

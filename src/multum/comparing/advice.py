@@ -34,9 +34,7 @@ def _tied(row: Row, lowest: Row) -> bool:
     """Whether a test called the row as good as the best of all; with another best inside a budget, compare errors."""
     if lowest["values"]["nll"]["best"]:
         return bool(row["values"]["nll"]["tied"])
-    a, b = row["values"]["nll"], lowest["values"]["nll"]
-    reach = 2 * ((a["error"] or 0.0) ** 2 + (b["error"] or 0.0) ** 2) ** 0.5
-    return a["mean"] - b["mean"] <= reach
+    return _nll(row) - _nll(lowest) <= 2 * _error(row, lowest)
 
 
 def _sentence(chosen: Row, lowest: Row, single: Row | None) -> str:
@@ -61,10 +59,11 @@ def _rivals(chosen: Row, done: Sequence[Row], budget: Any) -> list[str]:
 
 
 def _unhelpful(done: Sequence[Row], single: Row | None) -> list[str]:
-    """Say plainly where an ensemble is worse than one network."""
+    """Say plainly where an ensemble is worse than one network: by more than the errors, and not as good as the best."""
     if single is None:
         return []
-    worse = [row["label"] for row in done if row is not single and _nll(row) > _nll(single)]
+    beaten = [row for row in done if row is not single and _nll(row) - _nll(single) > _error(row, single)]
+    worse = [row["label"] for row in beaten if not row["values"]["nll"]["tied"]]
     return [f"Worse than one network here, by NLL: {', '.join(worse)}."] if worse else []
 
 
@@ -85,6 +84,11 @@ def _ratio(row: Row, single: Row) -> str:
 
 def _nll(row: Row) -> float:
     return row["values"]["nll"]["mean"]
+
+
+def _error(a: Row, b: Row) -> float:
+    """The standard error of the difference of two NLLs over seeds; 0 where there is one seed."""
+    return sum((row["values"]["nll"]["error"] or 0.0) ** 2 for row in (a, b)) ** 0.5
 
 
 def _cost(row: Row, key: str) -> float:

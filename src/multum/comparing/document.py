@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import strict_json
+from ..data.names import selection
 from ..data.sources import Data
 from ..evaluation.speed import compare_speed
 from ..training import checkpoint, job
@@ -50,7 +51,7 @@ def document_of(
     columns, rows = rows_of(cells, found, reasons, latencies, out)
     return {
         "format": 1,
-        "title": f"{told['settings']['data']} with {told['settings']['model']}",
+        "title": _title(told["settings"]["data"], told["settings"]["model"]),
         **told,
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "task": source.task,
@@ -63,6 +64,16 @@ def document_of(
         "advice": advise(rows, budget),
         "cells": [_cell(cell, found.get(cell.label, {}).get(cell.seed), reasons.get(cell.name)) for cell in cells],
     }
+
+
+def _title(data: str, model: str) -> str:
+    """
+    >>> _title("digits#hold_out=8+9", "small-cnn")
+    'digits without 8, 9: small-cnn'
+    """
+    whole, choice, classes = selection(data)
+    words = {"hold_out": f" without {', '.join(classes)}", "only": f", {', '.join(classes)} alone"}
+    return f"{whole}{words.get(choice, '')}: {model}"
 
 
 def machine() -> dict[str, Any]:
