@@ -269,3 +269,10 @@ def test_arguments_are_refused_before_anything_runs(known, change, options, mess
     ens, source = known
     with pytest.raises(MultumError, match=message):
         evaluate(ens, change(source), **options)
+
+
+def test_shift_is_the_same_whatever_the_batch_size(known):
+    ens, source = known
+    names = ("impulse_noise", "fog", "elastic_transform")
+    few, many = (evaluate(ens, source, shift=names, batch_size=size)["shift"] for size in (7, 512))
+    assert few == many

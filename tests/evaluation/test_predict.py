@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from multum.errors import ConfigError
 from multum.evaluation import predict as module
+from multum.evaluation.diversity import diversity
 from multum.evaluation.predict import Prediction, RegressionPrediction, mean_and_variance, predict
 
 SUMMARIES = ("confidence", "entropy", "mutual_information", "variation_ratio", "labels")
@@ -342,3 +343,9 @@ def test_batch_sizes_that_are_refused(batch_size: int):
 def test_docstring_examples():
     results = doctest.testmod(module)
     assert results.attempted > 10 and results.failed == 0
+
+
+def test_one_member_has_no_mutual_information_not_even_by_rounding():
+    logits = 3 * torch.randn(1, 1000, 10, generator=torch.Generator().manual_seed(0))
+    prediction = Prediction.from_logits(logits)
+    assert not prediction.mutual_information.any() and diversity(prediction)["mutual_information"] == 0.0

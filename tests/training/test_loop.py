@@ -329,3 +329,15 @@ def test_rows_seen_do_not_depend_on_the_method_and_cover_the_data() -> None:
         step.y[2], data.train.y[step.rows[2]]
     )
     assert not torch.equal(step.rows[0], step.rows[1])
+
+
+def test_after_each_epoch_one_may_look() -> None:
+    data = multum.load_data("digits")
+    looked: list[int] = []
+    histories = []
+    for look in (lambda epoch: (looked.append(epoch), ens.eval()), lambda epoch: None):  # noqa: B023
+        net = multum.models.build("small-cnn", classes=10, in_channels=1)
+        ens = multum.ensemble(net, multum.Deep(members=2, init="fresh"), example=data.example(), seed=0)
+        history = multum.fit(ens, data, multum.Recipe(epochs=3, batch_size=400), after_epoch=look)
+        histories.append([{k: v for k, v in row.items() if k != "seconds"} for row in history])
+    assert looked == [1, 2, 3] and histories[0] == histories[1]

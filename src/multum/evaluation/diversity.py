@@ -220,6 +220,8 @@ def _slice_sums(logits: Tensor, mixture: Tensor, labels: Tensor | None) -> PairS
     votes = log_probs.argmax(2)
     cross, kl = _cross_and_kl(log_probs.flatten(1))
     entropy = torch.special.entr(mixture.exp()).sum(dtype=torch.float64)
+    # The diagonal of `cross` is -H(p_m). One member knows nothing that it does not know: exactly 0, no rounding.
+    information = max(0.0, float(entropy + cross.diagonal().mean())) if len(logits) > 1 else 0.0
     both_right = ensemble_right = None
     if labels is not None:
         right = (votes == labels).flatten(1).double()
@@ -229,7 +231,7 @@ def _slice_sums(logits: Tensor, mixture: Tensor, labels: Tensor | None) -> PairS
         items=votes[0].numel(),
         differ=_differ(votes.flatten(1)),
         kl=kl,
-        mutual_information=max(0.0, float(entropy + cross.diagonal().mean())),  # the diagonal is -H(p_m)
+        mutual_information=information,
         both_right=both_right,
         ensemble_right=ensemble_right,
     )

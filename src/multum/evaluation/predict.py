@@ -122,6 +122,8 @@ class Prediction:
     @cached_property
     def mutual_information(self) -> Tensor:
         """H(p) - 1/M sum_m H(p_m), the members' disagreement in nats, 0 to log min(M, classes), ``[batch, ...]``."""
+        if len(self.logits) == 1:
+            return torch.zeros_like(self.entropy)  # exactly: rounding would rank items by noise
         mean_entropy = torch.special.entr(self.members).sum(2).mean(0)
         return (self.entropy - mean_entropy).clamp_min(0)  # rounding can make equal members' difference negative
 
