@@ -161,3 +161,13 @@ def test_compare_prints_its_table_and_the_place_of_the_report(multum, tmp_path: 
     monkeypatch.setattr(library.Deep, "birth", lambda *args: 1 / 0)
     out, err, code = multum(*arguments, "--out", "d", "batch_size=400")
     assert code == 1 and "ZeroDivisionError" in out and "report: d/report.html" in out
+
+
+@pytest.mark.parametrize(("stop", "code"), [(KeyboardInterrupt(), 130), (Stopped(15), 143)])
+def test_a_stopped_comparison_says_how_to_go_on(multum, monkeypatch: pytest.MonkeyPatch, stop, code: int) -> None:
+    def stopped(*args, **kwargs) -> None:
+        raise stop
+
+    monkeypatch.setattr(cli, "compare_methods", stopped)
+    _, err, found = multum("compare")
+    assert found == code and "the same command goes on from here" in err

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -28,6 +31,18 @@ app = typer.Typer(
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
 )
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """A job that goes on later: Ctrl-C and SIGTERM end it with a word and the usual exit code."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        if is_first():
+            told = str(stop) or "stopped by SIGINT"
+            Console(stderr=True).print(f"{told}; the same command goes on from here", highlight=False)
+        raise typer.Exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)) from None
 
 
 DATA = "digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR, csv:FILE#target=COLUMN, hf:NAME"
@@ -81,24 +96,25 @@ def compare(
 
     Example: [bold]multum compare --data csv:churn.csv#target=left --budget 2x --out runs/churn[/bold]
     """
-    document = compare_methods(
-        data,
-        model,
-        methods,
-        seeds=seeds,
-        epochs=epochs,
-        budget=budget,
-        ood=[] if ood == ["none"] else ood,
-        shift=shift,
-        out=out,
-        jobs=jobs,
-        on=on,
-        address=address,
-        threads=threads,
-        recipe=assignments(settings or []),
-        progress=not as_json,
-        command=shlex.join(["multum", *sys.argv[1:]]),
-    )
+    with stoppable():
+        document = compare_methods(
+            data,
+            model,
+            methods,
+            seeds=seeds,
+            epochs=epochs,
+            budget=budget,
+            ood=[] if ood == ["none"] else ood,
+            shift=shift,
+            out=out,
+            jobs=jobs,
+            on=on,
+            address=address,
+            threads=threads,
+            recipe=assignments(settings or []),
+            progress=not as_json,
+            command=shlex.join(["multum", *sys.argv[1:]]),
+        )
     from . import reports  # with matplotlib and pandas, which other commands need not wait for
 
     if as_json:
@@ -133,7 +149,7 @@ def train(
 
     Example: [bold]multum train --data digits --method deep:members=4 --out runs/deep epochs=20[/bold]
     """
-    try:
+    with stoppable():
         found = job.train(
             data,
             model,
@@ -148,10 +164,6 @@ def train(
             accelerator=accelerator,
             checkpoint_seconds=checkpoint_seconds,
         )
-    except Stopped as stop:
-        if is_first():
-            Console(stderr=True).print(f"{stop}; the same command goes on from here")
-        raise typer.Exit(128 + stop.number) from None
     if is_first():
         print(dumps(found) if as_json else job.summary(found, out))
 
@@ -233,6 +245,3 @@ def main() -> None:
     except MultumError as error:
         Console(stderr=True).print(f"[red]error[/]: {escape(str(error))}", soft_wrap=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        Console(stderr=True).print("stopped; the same command goes on from here")
-        sys.exit(130)

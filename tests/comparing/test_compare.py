@@ -195,3 +195,53 @@ def test_regression_has_its_own_columns(tmp_path: Path) -> None:
     keys = [column["key"] for column in document["columns"]]
     assert keys[:2] == ["rmse", "nll"] and "accuracy" not in keys and "epistemic_share" in keys
     assert document["cells"][0]["curves"].keys() == {"quantiles", "training"}
+
+
+def table(folder: Path, rows: list[str]) -> str:
+    (folder / "table.csv").write_text("\n".join(["a,b,y", *rows]) + "\n")
+    return f"csv:{folder / 'table.csv'}#target=y"
+
+
+def unreadable(folder: Path) -> str:
+    for name in ("one", "two"):
+        (folder / "images" / name).mkdir(parents=True)
+        for i in range(5):
+            (folder / "images" / name / f"{i}.png").write_bytes(b"not an image")
+    return f"folder:{folder / 'images'}"
+
+
+MANY = [f"{i},{i % 7},{'yes' if i % 3 else 'no'}" for i in range(60)]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda d: table(d, MANY[:3]), "3"),
+        (lambda d: table(d, [f"{i},{i % 7},yes" for i in range(60)]), "class"),
+        (lambda d: table(d, MANY).replace("=y", "=yy"), "yy"),
+        (lambda d: table(d, [f"{i},{i % 7}," for i in range(60)]), "with a target"),
+        (lambda d: f"csv:{d / 'absent.csv'}#target=y", "absent.csv"),
+        (unreadable, "repair or remove it"),
+        (lambda d: f"npz:{d / 'absent.npz'}", "absent.npz"),
+    ],
+    ids=["three rows", "one class", "unknown column", "no target", "no table", "unreadable image", "no arrays"],
+)
+def test_data_that_cannot_be_used_is_told_before_anything_is_written(tmp_path: Path, make: Any, message: str) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(DataError, match=message):
+        multum.compare(make(tmp_path), None, "single", out=out, **QUICK)
+    assert not out.exists()
+
+
+def test_constant_and_empty_columns_are_left_out(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,same,none,y\n" + "".join(f"{i % 9},1,,{i % 2}\n" for i in range(60)))
+    document = multum.compare(f"csv:{tmp_path / 't.csv'}#target=y", None, "single", out=tmp_path / "out", **QUICK)
+    assert document["rows"][0]["status"] == "done" and document["classes"] == ["0", "1"]
+
+
+@pytest.mark.parametrize("place", ["/proc/multum", "file"])
+def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
+    (tmp_path / "file").write_text("no folder")
+    with pytest.raises(multum.errors.MultumError, match="writ|folder"):
+        multum.compare("digits", None, "single", out=tmp_path / place, **QUICK)
+    assert (tmp_path / "file").read_text() == "no folder"
