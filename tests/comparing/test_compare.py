@@ -242,6 +242,6 @@ def test_constant_and_empty_columns_are_left_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["/proc/multum", "file"])
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(multum.errors.MultumError, match="writ|folder"):
+    with pytest.raises(multum.errors.MultumError, match=r"writ|folder"):
         multum.compare("digits", None, "single", out=tmp_path / place, **QUICK)
     assert (tmp_path / "file").read_text() == "no folder"

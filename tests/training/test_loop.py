@@ -20,7 +20,9 @@ from multum.errors import ConfigError, MultumError, TrainingError
 from multum.methods import METHODS, parse
 from multum.training import progress
 from multum.training import run as run_module
+from multum.training.batches import Step
 from multum.training.job import model_for
+from multum.training.lost import lost
 from multum.training.optimizers import Optimizers
 
 # -- every method learns -----------------------------------------------------------------------------------------------
@@ -185,6 +187,14 @@ def test_nan_of_a_method_that_mixes_rows_names_some_of_the_batch() -> None:
     ens = multum.ensemble(plain, multum.Mimo(members=2, repeats=2), example=given()[0], seed=0)
     with pytest.raises(TrainingError, match=r"0 \(nan\), 1 \(nan\); some rows of the training part: \d+, "):
         multum.fit(ens, (x, y), multum.Recipe(epochs=2, batch_size=8))
+
+
+def test_members_lost_together_name_the_worst_of_them() -> None:
+    outputs = torch.zeros(2, 3, 2)
+    outputs[0, 1, 0], outputs[1, 2, 0] = 1.5e8, 2.5e8
+    step = Step(torch.zeros(3, 4), torch.ones(3, dtype=torch.long), False, torch.tensor([5, 6, 7]))
+    text = str(lost(1.3e8, outputs, step, None, "cross_entropy", "step 1"))
+    assert "member and its loss: 1 (8.333e+07)" in text and "worst rows of the training part: 7, " in text
 
 
 def test_an_exploding_loss_stops_and_names_its_member(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,23 +25,23 @@ def lost(value: float, outputs: Tensor, step: Any, member: int | None, criterion
     if not is_lost(value):
         return TrainingError(f"the loss stays finite in all processes, however: another one lost it at {place}")
     members = range(outputs.shape[0]) if member is None else [member]
-    worst: dict[int, float] = {}
-    rows: list[int] = []
+    means: dict[int, float] = {}
+    rows: dict[int, list[int]] = {}
     mixed = step.per_member and step.rows.ndim == 1  # a method that gives members rows of its own choice
     for k, m in enumerate(members):
         y = step.y[k] if step.per_member else step.y
         items = [float(loss(o[None, None], t[None], criterion=criterion)) for o, t in zip(outputs[k], y, strict=True)]
-        mean = sum(items) / len(items)
-        if is_lost(mean):
-            worst[m] = mean
-            index = sorted(range(len(items)), key=lambda i: (not is_lost(items[i]), -abs(items[i])))
-            seen = step.rows[k] if step.rows.ndim > 1 else step.rows
-            rows += seen[:8].tolist() if mixed else [int(seen[i]) for i in index[:8]]
-    told = ", ".join(f"{m} ({mean:.4g})" for m, mean in worst.items()) or "none alone"
-    shown = ", ".join(map(str, dict.fromkeys(rows)))
+        means[m] = sum(items) / len(items)
+        index = sorted(range(len(items)), key=lambda i: (not is_lost(items[i]), -abs(items[i])))
+        seen = step.rows[k] if step.rows.ndim > 1 else step.rows
+        rows[m] = seen[:8].tolist() if mixed else [int(seen[i]) for i in index[:8]]
+    # Members may be lost together where none is alone: then the worst of them is named.
+    worst = [m for m in means if is_lost(means[m])] or [max(means, key=lambda m: abs(means[m]))]
+    told = ", ".join(f"{m} ({means[m]:.4g})" for m in worst)
+    shown = ", ".join(map(str, dict.fromkeys(row for m in worst for row in rows[m])))
     broken = "" if bool(torch.isfinite(step.x).all()) else "; the input itself holds NaN or infinity"
     return TrainingError(
         f"the loss stays finite and below {LIMIT:g}, however: {value:.4g} at {place}; member and its loss: {told}; "
-        f"{'some' if mixed else 'worst'} rows of the training part: {shown or 'unknown'}{broken}; "
+        f"{'some' if mixed else 'worst'} rows of the training part: {shown}{broken}; "
         "lower lr, add warmup or clip, and look at these rows"
     )
