@@ -245,3 +245,12 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> 
     with pytest.raises(multum.errors.MultumError, match=r"writ|folder"):
         multum.compare("digits", None, "single", out=tmp_path / place, **QUICK)
     assert (tmp_path / "file").read_text() == "no folder"
+
+
+def test_a_budget_names_what_it_changed(tmp_path: Path) -> None:
+    given = {**QUICK, "seeds": 1, "budget": "1x"}
+    document = multum.compare("digits", None, "single,packed,deep", out=tmp_path, **given)
+    assert [row["label"] for row in document["rows"]] == ["single", "packed (alpha=1.8333)", "deep (thin=0.4583)"]
+    costs = [[row["values"][key]["mean"] for key in ("params", "macs")] for row in document["rows"]]
+    assert all(value <= 1.01 * limit for cost in costs for value, limit in zip(cost, costs[0], strict=True))
+    assert document["settings"]["budget"] == "1x"

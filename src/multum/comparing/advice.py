@@ -42,8 +42,9 @@ def _sentence(chosen: Row, lowest: Row, single: Row | None) -> str:
     if single is None:
         return f"{text}."
     if chosen is single:
-        others = "no ensemble here is better" if chosen is lowest else f"{lowest['label']} is not measurably better"
-        return f"Take single: {_quality(chosen)}, and {others} ({_quality(lowest)}); an ensemble does not help here."
+        others = f"{lowest['label']} is not measurably better ({_quality(lowest)})"
+        others = "no ensemble here is better" if chosen is lowest else others
+        return f"Take {chosen['label']}: {_quality(chosen)}, and {others}; an ensemble does not help here."
     text += f", against {_quality(single)} for one network, at {_ratio(chosen, single)}"
     if chosen is not lowest:
         text += f"; {lowest['label']} is not measurably better ({_quality(lowest)}) at {_ratio(lowest, single)}"

@@ -25,7 +25,7 @@ from ..methods import Method, Mixture, Packed
 from ..parsing import assignments
 from ..training.job import builder_for
 
-__all__ = ["Budget", "cost_of_network", "fit_to_budget"]
+__all__ = ["Budget", "cost_of_network", "fit_to_budget", "label_of_size"]
 
 STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
 
@@ -102,6 +102,20 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
         f"a method fits its budget at some width, however: {type(method).__name__.lower()} with {model} is over "
         f"{budget} at 1/{STEPS} of its width; fewer members or a larger budget would do"
     )
+
+
+def label_of_size(label: str, method: Method, model: str, sized: Method, thinned: str) -> str:
+    """The label with what a budget changed: the fields of the method, or the width of the network.
+
+    >>> label_of_size("packed", Packed(), "mlp", Packed(alpha=1.5), "mlp")
+    'packed (alpha=1.5)'
+    >>> label_of_size("single", Packed(), "mlp", Packed(), "mlp:thin=0.5")
+    'single (thin=0.5)'
+    """
+    before, after = dataclasses.asdict(method), dataclasses.asdict(sized)
+    changes = [f"{name}={after[name]:g}" for name in after if after[name] != before[name]]
+    changes += [thinned[len(model) + 1 :]] if thinned != model else []
+    return f"{label} ({', '.join(changes)})" if changes else label
 
 
 def thinner(model: str, share: float) -> str:

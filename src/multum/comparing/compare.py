@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -22,7 +21,7 @@ from ..strict_json import plain
 from ..training import checkpoint, job
 from ..training.recipe import Recipe
 from . import runners
-from .budget import Budget, cost_of_network, fit_to_budget
+from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
 from .cells import Cell, chosen_methods
 from .document import document_of
 from .live import Watch
@@ -137,7 +136,8 @@ def _planned(
     sized: dict[str, tuple[Method, str, str | None]] = {}
     for label, method in methods.items():
         try:
-            sized[label] = (*(fit_to_budget(method, model, source, budget) if budget else (method, model)), None)
+            fitted = fit_to_budget(method, model, source, budget) if budget else (method, model)
+            sized[label_of_size(label, method, model, *fitted)] = (*fitted, None)
         except MultumError as error:
             sized[label] = (method, model, str(error))
     cells = [
@@ -193,6 +193,11 @@ def _run(
 @contextlib.contextmanager
 def _locked(out: Path) -> Iterator[None]:
     """Two comparisons in one folder would run the same cells twice."""
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such locks
+        yield
+        return
     with (out / ".lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
