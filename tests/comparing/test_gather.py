@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 import multum
 from multum.comparing.advice import advise
@@ -118,3 +118,22 @@ def test_no_advice_where_everything_failed() -> None:
         "sentence": "No advice: every method failed.",
         "notes": ["deep failed: no"],
     }
+
+
+def test_one_item_far_off_makes_no_tie(tmp_path: Path) -> None:
+    cells = cells_of(single=multum.Single(), deep=multum.Deep())
+    write_items(cells, tmp_path, {"single": 0.3, "deep": 0.0})
+    for cell in cells:
+        if cell.label == "single":
+            path = tmp_path / cell.name / "items.safetensors"
+            values = load_file(path)
+            values["nll"][0] = 1e6
+            save_file(values, path)
+    found = {"single": {s: result(2500.0) for s in SEEDS}, "deep": {s: result(0.5) for s in SEEDS}}
+    _, rows = rows_of(cells, found, {}, {}, tmp_path)
+    assert rows[0]["values"]["nll"]["tied"] is False
+
+
+def test_advice_never_takes_what_is_worse_than_one_network() -> None:
+    rows = [row("single", 0.5, 100), row("deep", 0.4, 400, best=True), row("masksembles", 111.0, 350, tied=True)]
+    assert advise(rows)["label"] == "deep"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,9 +23,10 @@ def advise(rows: Sequence[Row], budget: Any = None) -> dict[str, Any]:
         why = "every method failed" if not done else "no method fits the budget"
         return {"label": None, "sentence": f"No advice: {why}.", "notes": notes}
     lowest = min(within, key=lambda row: row["values"]["nll"]["mean"])
-    as_good = [row for row in within if row is lowest or _tied(row, lowest)]
-    chosen = min(as_good, key=lambda row: (_cost(row, "macs"), _cost(row, "params"), row["values"]["nll"]["mean"]))
     single = next((row for row in done if row["name"] == "single"), None)
+    ceiling = math.inf if single is None else _nll(single)
+    as_good = [row for row in within if row is lowest or (_tied(row, lowest) and _nll(row) <= ceiling)]
+    chosen = min(as_good, key=lambda row: (_cost(row, "macs"), _cost(row, "params"), row["values"]["nll"]["mean"]))
     sentence = _sentence(chosen, lowest, single)
     notes += [*_rivals(chosen, done, budget), *_unhelpful(done, single)]
     return {"label": chosen["label"], "sentence": sentence, "notes": notes}

@@ -31,6 +31,7 @@ __all__ = [
     "over_seeds",
     "paired_bootstrap",
     "paired_t",
+    "signed_rank",
 ]
 
 DRAWS = 2**22  # indices drawn at once: 32 MB
@@ -191,6 +192,22 @@ def paired_t(a: Tensor, b: Tensor, *, level: float = 0.95) -> Comparison:
         p_value = float(2 * special.stdtr(len(d) - 1, -abs(mean) / error))
     reach = float(special.stdtrit(len(d) - 1, (1 + level) / 2)) * error
     return Comparison("paired t", mean, mean - reach, mean + reach, p_value, level, len(d))
+
+
+def signed_rank(a: Tensor, b: Tensor) -> float:
+    """The p-value of Wilcoxon's signed-rank test: a - b over the same items is as often and as far above 0 as below.
+
+    Ranks do not care how far a few items are off, where a mean and its t test see nothing else. Equal items do not count.
+
+    **Shape**: a and b ``[items]``.
+
+    >>> round(signed_rank(torch.arange(8.0) + 1, torch.zeros(8)), 4)
+    0.0078
+    """
+    from scipy.stats import wilcoxon  # takes seconds to import
+
+    d = _differences(a, b)
+    return float(wilcoxon(d.cpu().numpy()).pvalue) if bool((d != 0).any()) else 1.0
 
 
 def mcnemar(correct_a: Tensor, correct_b: Tensor, *, level: float = 0.95) -> Comparison:
