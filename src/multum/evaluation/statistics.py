@@ -197,7 +197,7 @@ def paired_t(a: Tensor, b: Tensor, *, level: float = 0.95) -> Comparison:
 def signed_rank(a: Tensor, b: Tensor) -> float:
     """The p-value of Wilcoxon's signed-rank test: a - b over the same items is as often and as far above 0 as below.
 
-    Ranks do not care how far a few items are off, where a mean and its t test see nothing else. Equal items do not count.
+    Ranks do not care how far a few items are off, where a mean and its t test see nothing else. Ties do not count.
 
     **Shape**: a and b ``[items]``.
 
