@@ -1,0 +1,79 @@
+"""Training settings that several items share: the papers' own, and the one small setting that two cores can afford."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..data.corruptions import CORRUPTIONS
+from ..methods import Method
+from .base import Row
+
+__all__ = ["A3", "CIFAR_C", "CPU", "CPU_SEEDS", "CPU_SHIFT", "IMAGENET_LACKS", "SGD", "cpu_rows", "rows"]
+
+SGD = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "schedule": "multistep", "crop": 4, "flip": True}
+
+# "ResNet strikes back", procedure A3.
+A3 = {
+    "optimizer": "lamb",
+    "lr": 8e-3,
+    "weight_decay": 0.02,
+    "batch_size": 2048,
+    "epochs": 100,
+    "warmup": 5,
+    "schedule": "cosine",
+    "mixup": 0.1,
+    "cutmix": 1.0,
+    "randaugment": 2,
+    "magnitude": 6,
+    "flip": True,
+}
+IMAGENET_LACKS = "the paper's resized random crops (and A3's 160 pixels and binary cross-entropy) are not in the loop"
+
+CIFAR_C = tuple(CORRUPTIONS)[:15]  # without the four extra ones
+
+# Two cores, about six hours for all items together: one small network, images that fit, a schedule that ends.
+CPU_SEEDS = (0, 1, 2)
+CPU_SHIFT = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
+CPU: dict[str, dict[str, Any]] = {
+    "cifar10": {
+        "data": "cifar10",
+        "model": "wrn-10-1",
+        "items": 10_000,
+        "ood": ("svhn",),
+        "shift": CPU_SHIFT,
+        "shift_items": 1000,
+        "seeds": CPU_SEEDS,
+    },
+    "fashion_mnist": {
+        "data": "fashion_mnist",
+        "model": "wrn-10-1",
+        "items": 10_000,
+        "ood": ("mnist", "kmnist"),
+        "seeds": CPU_SEEDS,
+    },
+}
+CPU_RECIPE = {
+    "optimizer": "sgd",
+    "lr": 0.1,
+    "momentum": 0.9,
+    "nesterov": True,
+    "weight_decay": 5e-4,
+    "batch_size": 128,
+    "schedule": "cosine",
+    "epochs": 10,
+    "crop": 4,
+    "flip": True,
+}
+
+
+def rows(methods: Mapping[str, Method], recipe: Mapping[str, Any], **common: Any) -> tuple[Row, ...]:
+    """One row a method, with all else in common."""
+    return tuple(Row(label=label, method=method, recipe=recipe, **common) for label, method in methods.items())
+
+
+def cpu_rows(
+    methods: Mapping[str, Method], data: str = "cifar10", recipe: Iterable[tuple[str, Any]] = (), **changed: Any
+) -> tuple[Row, ...]:
+    """Rows at the scale of two cores. Items that ask for the same row share its cells, and train them once."""
+    return rows(methods, {**CPU_RECIPE, **dict(recipe)}, **{**CPU[data], **changed})

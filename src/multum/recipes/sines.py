@@ -1,0 +1,44 @@
+"""The synthetic regression of MIMO's Figure 2, a function of Blundell et al. (2015)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..data.parts import Data, Part, assembled
+from ..errors import DataError
+
+__all__ = ["sines"]
+
+NOISE = 0.02
+HIGHEST = 0.5
+
+
+def sines(seed: int, *, train: int = 64, test: int = 3000) -> Data:
+    """One training set of the function and the test set that all seeds share, where bias and variance are taken.
+
+        y = x + 0.3 sin(2 pi (x + e)) + 0.3 sin(4 pi (x + e)) + e,    e ~ N(0, 0.02^2),    x uniform on [0, 0.5]
+
+    **Shape**: x ``[items, 1]``, y ``[items]``.
+
+    >>> data, other = sines(0), sines(1)
+    >>> len(data.train), len(data.test)
+    (64, 3000)
+    >>> torch.equal(data.test.y, other.test.y), torch.equal(data.train.y, other.train.y)
+    (True, False)
+    """
+    if seed < 0:
+        raise DataError(f"a seed is a whole number >= 0, however: seed={seed}")
+    return assembled("sines", "regression", _drawn(train, seed + 1), _drawn(test, 0))
+
+
+def _drawn(items: int, seed: int) -> Part:
+    generator = torch.Generator().manual_seed(seed)
+    x = HIGHEST * torch.rand(items, 1, generator=generator, dtype=torch.float64)
+    noise = NOISE * torch.randn(items, 1, generator=generator, dtype=torch.float64)
+    return Part(x, _waves(x, noise).squeeze(1))
+
+
+def _waves(x: Tensor, noise: Tensor) -> Tensor:
+    phase = 2 * torch.pi * (x + noise)
+    return x + 0.3 * phase.sin() + 0.3 * (2 * phase).sin() + noise
