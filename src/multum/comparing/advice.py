@@ -6,19 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .budget import Budget
+
 __all__ = ["advise"]
 
 Row = Mapping[str, Any]
 
 
-def advise(rows: Sequence[Row], budget: Any = None) -> dict[str, Any]:
+def advise(rows: Sequence[Row], budget: Budget | None = None) -> dict[str, Any]:
     """The method to take: of those whose NLL no test tells from the lowest within the budget, the cheapest.
 
     NLL decides because it is a proper score: it rewards being right and knowing it. Cost is mult-adds, then parameters.
     """
     done = [row for row in rows if "nll" in row["values"]]
     notes = [f"{row['label']} failed: {row['reason']}" for row in rows if row["status"] != "done"]
-    within = [row for row in done if budget is None or budget.holds(row)]
+    within = [row for row in done if budget is None or _fits(row, budget)]
     if not within:
         why = "every method failed" if not done else "no method fits the budget"
         return {"label": None, "sentence": f"No advice: {why}.", "notes": notes}
@@ -53,11 +55,11 @@ def _sentence(chosen: Row, lowest: Row, single: Row | None) -> str:
     return f"{text}."
 
 
-def _rivals(chosen: Row, done: Sequence[Row], budget: Any) -> list[str]:
+def _rivals(chosen: Row, done: Sequence[Row], budget: Budget | None) -> list[str]:
     """Better methods that the budget excludes."""
     if budget is None:
         return []
-    better = [row for row in done if not budget.holds(row) and _nll(row) < _nll(chosen)]
+    better = [row for row in done if not _fits(row, budget) and _nll(row) < _nll(chosen)]
     return [f"{row['label']} has a lower NLL ({_nll(row):.4f}) but is over the budget of {budget}" for row in better]
 
 
@@ -83,6 +85,10 @@ def _ratio(row: Row, single: Row) -> str:
         if key in row["values"] and _cost(single, key):
             parts.append(f"{_cost(row, key) / _cost(single, key):.2f}x {title}")
     return " and ".join(parts)
+
+
+def _fits(row: Row, budget: Budget) -> bool:
+    return budget.allows(_cost(row, "params"), _cost(row, "macs"))
 
 
 def _nll(row: Row) -> float:

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
@@ -59,16 +58,10 @@ class Budget:
             f"a budget is a multiple of one network as 1x or 2.5x, or params=NUMBER, or macs=NUMBER, however: {text!r}"
         )
 
-    def allows(self, found: Cost) -> bool:
+    def allows(self, params: float, macs: float) -> bool:
         """Whether a cost is within the limits, to one in a hundred: a stem of three inputs is no second network."""
-        limits = ((found.params, self.params), (found.macs, self.macs))
+        limits = ((params, self.params), (macs, self.macs))
         return all(limit is None or value <= 1.01 * limit for value, limit in limits)
-
-    def holds(self, row: Mapping[str, Any]) -> bool:
-        """Whether a row of a comparison is within the limits."""
-        values = row["values"]
-        limits = (("params", self.params), ("macs", self.macs))
-        return all(limit is None or values[key]["mean"] <= 1.01 * limit for key, limit in limits)
 
     def __str__(self) -> str:
         return self.text
@@ -81,7 +74,8 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
     """
 
     def fits(method: Method, model: str) -> bool:
-        return budget.allows(_cost_of(method, model, data))
+        found = _cost_of(method, model, data)
+        return budget.allows(found.params, found.macs)
 
     tries: list[Callable[[int], tuple[Method, str]]] = []
     if isinstance(method, Packed):

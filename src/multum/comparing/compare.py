@@ -97,7 +97,9 @@ def compare(
             "threads": threads,
             "recipe": asdict(full),
         }
-        told = command or f"multum compare --data {data} --model {model} --methods {','.join(labels)} --out {out}"
+        fields = {"seeds": listed, "recipe": given, "budget": budget, "ood": ood, "shift": shift, "out": str(out)}
+        call = ", ".join([repr(data), repr(model), repr(",".join(labels)), *(f"{k}={v!r}" for k, v in fields.items())])
+        told = command or f"multum.compare({call})"
         document = plain(document_of(cells, outcomes, out, source, limit, {"command": told, "settings": settings}))
         from .. import reports  # brings matplotlib and pandas, which `import multum` should not
 

@@ -58,7 +58,7 @@ def document_of(
         "items": {"train": len(source.train), "test": len(source.test)},
         "classes": list(source.classes) or [str(i) for i in range(source.outputs)],
         "versions": {"multum": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "machine": machine(),
+        "machine": _machine(),
         "columns": [column.described() for column in columns],
         "rows": rows,
         "advice": advise(rows, budget),
@@ -76,7 +76,7 @@ def _title(data: str, model: str) -> str:
     return f"{whole}{words.get(choice, '')}: {model}"
 
 
-def machine() -> dict[str, Any]:
+def _machine() -> dict[str, Any]:
     """The machine that measured, as far as it can be told."""
     memory = None
     with contextlib.suppress(OSError, ValueError, AttributeError):

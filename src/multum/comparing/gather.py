@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..evaluation.statistics import over_seeds, paired_t, signed_rank
 from .cells import Cell, spec_of
-from .columns import Column, columns_of, value_of
+from .columns import COLUMNS, Column, columns_of, value_of
 
 __all__ = ["LEVEL", "Found", "rows_of"]
 
@@ -67,7 +67,7 @@ def rows_of(
 
 def _values(seeds: Mapping[int, Mapping[str, Any]], latency: float | None) -> dict[str, dict[str, Any]]:
     values: dict[str, dict[str, Any]] = {}
-    for column in columns_of("classification", lambda key: True) + columns_of("regression", lambda key: True):
+    for column in COLUMNS:
         if column.key == "latency":
             if latency is not None:
                 values["latency"] = {"mean": latency, "error": None, "seeds": [latency]}
