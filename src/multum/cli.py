@@ -199,6 +199,7 @@ def predict(
     out: Annotated[Path | None, typer.Option(help="Write a .csv or .json file instead of printing a table")] = None,
     coverage: Annotated[float | None, typer.Option(help="Abstain so that this share of items is answered")] = None,
     risk: Annotated[float | None, typer.Option(help="Abstain so that at most this share of answers is wrong")] = None,
+    temperature: Annotated[bool, typer.Option("--temperature", help="Calibrate first, on the validation part")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
 ) -> None:
     """Label, confidence, uncertainty and abstention for every row of a file.
@@ -207,7 +208,9 @@ def predict(
     """
     from .training import prediction
 
-    frame = prediction.predict_run(run, file, coverage=coverage, risk=risk, progress=not as_json)
+    frame = prediction.predict_run(
+        run, file, coverage=coverage, risk=risk, temperature=temperature, progress=not as_json
+    )
     if out is not None:
         prediction.write(frame, out)
     elif as_json:

@@ -14,7 +14,7 @@ from .names import with_selection
 from .parts import Data, selected
 from .sources import load_items
 
-__all__ = ["default_hold_out", "fitted", "foreign_sets", "hold_out_classes"]
+__all__ = ["default_hold_out", "fitted", "foreign_sets", "grey", "hold_out_classes"]
 
 FEWEST_CLASSES = 4
 _LUMA = (0.299, 0.587, 0.114)  # of red, green and blue in grey, ITU-R 601
@@ -95,10 +95,15 @@ def fitted(x: Any, like: Data) -> Tensor:
     return torch.cat([_resized(x[start : start + _AT_ONCE], shape) for start in range(0, len(x), _AT_ONCE)])
 
 
+def grey(x: Tensor) -> Tensor:
+    """0.299 red + 0.587 green + 0.114 blue. Shape: [n, 3, height, width] to [n, 1, height, width], float."""
+    return (x.float() * torch.tensor(_LUMA).view(3, 1, 1)).sum(1, keepdim=True)
+
+
 def _resized(x: Tensor, shape: torch.Size) -> Tensor:
     found = x.float()
     if x.shape[1] > shape[0]:
-        found = (found * torch.tensor(_LUMA).view(3, 1, 1)).sum(1, keepdim=True)
+        found = grey(found)
     height, width = shape[1:]
     scale = max(height / x.shape[2], width / x.shape[3])
     size = (max(height, round(x.shape[2] * scale)), max(width, round(x.shape[3] * scale)))

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..data import Data
 from ..data.folder import KINDS, Images
+from ..data.foreign import grey
 from ..data.npz import items as as_items
 from ..data.tables import read_frame
 from ..errors import DataError
@@ -137,5 +138,4 @@ class _Grey:
         return len(self.images)
 
     def __getitem__(self, rows: Any) -> Tensor:
-        weights = torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1)  # ITU-R 601, as pillow turns colour to grey
-        return (self.images[rows].float() * weights).sum(1, keepdim=True).round().to(torch.uint8)
+        return grey(self.images[rows]).round().to(torch.uint8)
