@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import multum
-from multum.data.sources import Data, Part, split
+from multum.data.sources import Data, Part, load_data, load_items, split
 from multum.errors import DataError
 
 
@@ -149,3 +149,36 @@ def test_given_tensors_stay_as_they_are() -> None:
     assert data.outputs == 3 and data.prepare(x) is x and data.targets(y) is y
     with pytest.raises(DataError, match="5 and 4"):
         Data.given(x, y[:4], "classification")
+
+
+# -- the first items ---------------------------------------------------------------------------------------------------
+
+
+def test_the_first_items_of_either_part() -> None:
+    whole, some = load_data("digits"), load_data("digits#first=200,test=30")
+    assert torch.equal(some.train.x, whole.train.x[:200]) and torch.equal(some.test.y, whole.test.y[:30])
+    assert not torch.equal(some.mean, whole.mean)  # standardised by what is trained on
+    assert some.name == "digits#first=200,test=30"
+    assert torch.equal(load_items("digits#test=30"), whole.test.x[:30])
+    held = load_data("digits#first=200,hold_out=8+9")
+    assert held.outputs == 8 and len(held.train) < 200
+
+
+def test_the_first_items_of_a_regression_scale_its_targets() -> None:
+    some = load_data("diabetes#first=50")
+    assert some.target_mean == pytest.approx(float(some.train.y[:50].mean())) and len(some.train) == 50
+    assert len(load_data("diabetes#first=100000").train) == len(load_data("diabetes").train)
+
+
+@pytest.mark.parametrize("text", ["first=0", "first=some", "test=-1", "first=3"])
+def test_a_choice_of_items_is_a_number_that_leaves_all_classes(text: str) -> None:
+    with pytest.raises(DataError, match=r"classes|1 or more"):
+        load_data(f"digits#{text}")
+
+
+def test_sines_differ_by_seed_in_training_alone() -> None:
+    one, two = load_data("sines", seed=0), load_data("sines", seed=1)
+    assert torch.equal(one.test.y, two.test.y) and not torch.equal(one.train.y, two.train.y)
+    x, y = one.test.x.squeeze(1), one.test.y
+    clean = x + 0.3 * (2 * torch.pi * x).sin() + 0.3 * (4 * torch.pi * x).sin()
+    assert float(x.min()) >= 0 and float(x.max()) <= 0.5 and float((y - clean).abs().max()) < 0.5

@@ -352,3 +352,17 @@ def test_a_job_that_died_between_its_model_and_its_last_line_ends_properly(tmp_p
         job.train("digits", None, "single", tmp_path / "run", {"epochs": 2})
     with pytest.raises(TrainingError, match="holds one already"):
         job.train("digits", None, "single", tmp_path / "run", fields, resume=False)
+
+
+def test_states_are_left_at_the_beginning_and_by_epoch(tmp_path: Path) -> None:
+    settings = {"epochs": 4, "states": 2, "batch_size": 256}
+    job.train("digits#first=512", "small-cnn", "deep:members=2", tmp_path / "run", settings)
+    found = checkpoint.states(tmp_path / "run")
+    assert list(found) == [0, 2, 4]
+    ens, _, _ = job.open_run(tmp_path / "run")
+    last = {name: tensor for name, tensor in ens.state_dict().items() if name in found[4]}
+    assert last and all(torch.equal(found[4][name], tensor) for name, tensor in last.items())
+    assert any(not torch.equal(found[0][name], found[4][name]) for name in last)
+    job.train("digits#first=512", "small-cnn", "deep:members=2", tmp_path / "none", {"epochs": 1, "batch_size": 256})
+    with pytest.raises(TrainingError, match="states=1"):
+        checkpoint.states(tmp_path / "none")

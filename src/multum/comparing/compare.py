@@ -118,7 +118,7 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
     whole, choice, held = selection(name)
     if choice == "hold_out":
         return name, data, (with_selection(whole, "only", held),)
-    known, foreign = (name, ()) if choice else default_hold_out(name, data)
+    known, foreign = (name, ()) if choice == "only" else default_hold_out(name, data)
     return known, load_data(known) if foreign else data, foreign
 
 

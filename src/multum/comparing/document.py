@@ -70,10 +70,17 @@ def _title(data: str, model: str) -> str:
     """
     >>> _title("digits#hold_out=8+9", "small-cnn")
     'digits without 8, 9: small-cnn'
+    >>> _title("cifar10#first=10000", "wrn-10-1")
+    'cifar10, 10000 training items: wrn-10-1'
     """
-    whole, choice, classes = selection(data)
-    words = {"hold_out": f" without {', '.join(classes)}", "only": f", {', '.join(classes)} alone"}
-    return f"{whole}{words.get(choice, '')}: {model}"
+    told = ""
+    while (found := selection(data))[1]:
+        data, choice, chosen = found
+        listed = ", ".join(chosen)
+        words = {"hold_out": f" without {listed}", "only": f", {listed} alone"}
+        words |= {"first": f", {listed} training items", "test": f", {listed} test items"}
+        told = words[choice] + told
+    return f"{data}{told}: {model}"
 
 
 def _machine() -> dict[str, Any]:

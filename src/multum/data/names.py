@@ -1,7 +1,8 @@
-"""What the name of a data set says: where it lies, its fields, and the classes that are kept.
+"""What the name of a data set says: where it lies, its fields, and the classes or items that are kept.
 
 csv:FILE#target=COLUMN,drop=a+b        a place, then fields
 digits#hold_out=8+9                    without these classes; `only=8+9`: these alone
+cifar10#first=10000                    the first training items; `test=1000`: the first test items
 """
 
 from __future__ import annotations
@@ -38,17 +39,17 @@ def place_and_fields(text: str, kind: str, known: Sequence[str]) -> tuple[str, d
 
 
 def selection(name: str) -> tuple[str, str, list[str]]:
-    """A name without its last choice of classes, then the choice: "hold_out" or "only" (or ""), and the classes.
+    """A name without its last choice; the choice, "hold_out", "only", "first" or "test" (or ""); and what is chosen.
 
     >>> selection("folder:pets#size=64,hold_out=cat+dog")
     ('folder:pets#size=64', 'hold_out', ['cat', 'dog'])
     """
-    found = re.search(r"[#,](hold_out|only)=([^#=]+)$", name)
+    found = re.search(r"[#,](hold_out|only|first|test)=([^#=]+)$", name)
     return (name[: found.start()], found[1], [unquote(c) for c in found[2].split("+")]) if found else (name, "", [])
 
 
 def with_selection(name: str, choice: str, classes: Sequence[str]) -> str:
-    """The name of the same data with a choice of classes; what separates names is written as in web addresses.
+    """The name of the same data with a choice; what separates names is written as in web addresses.
 
     >>> with_selection("digits", "hold_out", ["8", "9"]), with_selection("a#size=8", "only", ["A+"])
     ('digits#hold_out=8+9', 'a#size=8,only=A%2B')

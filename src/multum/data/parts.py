@@ -15,7 +15,7 @@ from .names import with_selection
 if TYPE_CHECKING:
     from .tables import Table
 
-__all__ = ["Data", "Part", "assembled", "selected", "split"]
+__all__ = ["Data", "Part", "assembled", "first_items", "number_of", "selected", "split"]
 
 LOOKED_AT = 1024  # images of a folder whose mean and spread stand for all
 
@@ -129,9 +129,8 @@ def assembled(
         _check(name, task, part, place)
     mean, std = _standards(train, table)
     if task == "regression":
-        spread = float(train.y.std())
-        data = Data(name, task, train, test, 2, mean, std, table=table)
-        return replace(data, target_mean=float(train.y.mean()), target_std=spread if spread > 0 else 1.0)
+        scale = _target_standards(train)
+        return Data(name, task, train, test, 2, mean, std, target_mean=scale[0], target_std=scale[1], table=table)
     unseen = sorted({*test.y.unique().tolist()} - {*train.y.unique().tolist()})
     if unseen:
         words = ", ".join(classes[k] if k < len(classes) else str(k) for k in unseen)
@@ -200,6 +199,43 @@ def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
         classes=names,
         table=table,
     )
+
+
+def first_items(data: Data, choice: str, number: str) -> Data:
+    """The data with its "first" training items alone, and standardised by them; or with its first "test" items."""
+    named = with_selection(data.name, choice, [number])
+    chosen = data.test if choice == "test" else data.train
+    part = chosen.rows(torch.arange(min(number_of(choice, number), len(chosen))))
+    if choice == "test":
+        table = data.table and replace(data.table, rows=(len(data.train), len(part)))
+        return replace(data, name=named, test=part, table=table)
+    table = data.table and replace(data.table, rows=(len(part), len(data.test)))
+    if data.task == "classification":
+        lost = sorted({*data.train.y.unique().tolist()} - {*part.y.unique().tolist()})
+        if lost:
+            words = ", ".join(data.class_names[k] for k in lost[:3])
+            raise DataError(
+                f"the first items have all classes, however: first={number} of {data.name} has none of {words}; "
+                "take more, or shuffle the file"
+            )
+    changed: dict[str, Any] = {}
+    if data.mean is not None:
+        changed["mean"], changed["std"] = _standards(part, data.table)
+    if data.task == "regression" and data.mean is not None:
+        changed["target_mean"], changed["target_std"] = _target_standards(part)
+    return replace(data, name=named, train=part, table=table, **changed)
+
+
+def number_of(choice: str, number: str) -> int:
+    """How many items a name asks for."""
+    if not number.isdecimal() or int(number) < 1:
+        raise DataError(f"{choice}=N takes so many items, 1 or more, however: {choice}={number}")
+    return int(number)
+
+
+def _target_standards(train: Part) -> tuple[float, float]:
+    spread = float(train.y.std()) if len(train) > 1 else 0.0
+    return float(train.y.mean()), spread if spread > 0 else 1.0
 
 
 def _standards(train: Part, table: Table | None = None) -> tuple[Tensor, Tensor]:

@@ -1,6 +1,7 @@
 """Data sets by name: where each kind of name is read, and what every one of them becomes.
 
 digits, diabetes        ship with scikit-learn and need nothing
+sines                   a synthetic regression: see sines.py
 NAME                    NAME.npz, or the official archive (archives.py), under $MULTUM_DATA (default: the user's cache
                         folder); or from the Hugging Face hub
 npz:FILE                the user's own arrays: x_train, y_train, x_test, y_test; see npz.py
@@ -8,7 +9,8 @@ folder:DIR              class folders of images of any size and number; see fold
 csv:FILE#target=COLUMN  a table with numbers, categories and missing cells; parquet too; see tables.py
 hf:NAME                 images from the Hugging Face hub; see hub.py
 
-Any of them may end in `#hold_out=CLASS+CLASS` (without these classes) or `#only=CLASS+CLASS`.
+Any of them may end in `#hold_out=CLASS+CLASS` (without these classes), `#only=CLASS+CLASS`, `#first=N` (the first N
+training items) or `#test=N` (the first N test items).
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from torch import Tensor
 from ..errors import DataError, did_you_mean
 from . import archives, npz
 from .names import selection
-from .parts import Data, Part, assembled, selected, split
+from .parts import Data, Part, assembled, first_items, number_of, selected, split
+from .sines import sines
 
 __all__ = ["Data", "Part", "folder", "load_data", "load_items", "split"]
 
@@ -43,9 +46,10 @@ def load_data(name: str, *, seed: int = 0) -> Data:
     >>> data.task, len(data.train), tuple(data.train.x.shape[1:])
     ('classification', 1258, (1, 8, 8))
     """
-    whole, choice, classes = selection(name)
+    whole, choice, chosen = selection(name)
     if choice:
-        return selected(load_data(whole, seed=seed), choice, classes)
+        data = load_data(whole, seed=seed)
+        return selected(data, choice, chosen) if choice in ("hold_out", "only") else first_items(data, choice, *chosen)
     if name in _EMBEDDED:
         return _EMBEDDED[name](seed)
     kind, colon, place = name.partition(":")
@@ -59,6 +63,9 @@ def load_data(name: str, *, seed: int = 0) -> Data:
 
 def load_items(name: str, *, seed: int = 0) -> Tensor:
     """The test items of a data set without their targets, which a foreign set may not even have."""
+    whole, choice, chosen = selection(name)
+    if choice == "test":
+        return load_items(whole, seed=seed)[: number_of(choice, *chosen)]
     path = Path(name[4:]).expanduser() if name.startswith("npz:") else folder() / f"{name}.npz"
     if name not in _EMBEDDED and path.is_file():
         items = npz.read_test_items(path)
@@ -115,4 +122,4 @@ def _diabetes(seed: int) -> Data:
     return assembled("diabetes", "regression", *split(both, 0.3, seed, "regression"))
 
 
-_EMBEDDED: dict[str, Callable[[int], Data]] = {"diabetes": _diabetes, "digits": _digits}
+_EMBEDDED: dict[str, Callable[[int], Data]] = {"diabetes": _diabetes, "digits": _digits, "sines": sines}

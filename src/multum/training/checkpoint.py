@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..errors import TrainingError
 
-__all__ = ["KEEP", "check_room", "latest", "prepare_folder", "read", "write", "write_text"]
+__all__ = ["KEEP", "check_room", "latest", "prepare_folder", "read", "states", "write", "write_text"]
 
 KEEP = 2  # checkpoints of a run that are kept
 
@@ -112,6 +112,14 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             f"a checkpoint is a whole file of multum's, however: {path}: {error}; "
             "remove it to go on from the one before"
         ) from error
+
+
+def states(out: Path) -> dict[int, dict[str, Tensor]]:
+    """What a recipe with `states` left in a run folder: the ensemble's tensors by epoch, the beginning as 0."""
+    found = [read(path) for path in _all(out / "states")]
+    if not found:
+        raise TrainingError(f"a run with states holds some, however: {out} does not; train with states=1")
+    return {header["epoch"]: tensors for tensors, header in found}
 
 
 def _all(folder: Path) -> list[Path]:

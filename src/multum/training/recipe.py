@@ -26,7 +26,10 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "flip": (True, False),
     "sequential": (True, False),
 }
-WHOLE = {"epochs": 1, "batch_size": 1, "accumulate": 1, "crop": 0, "cutout": 0, "randaugment": 0, "ghost": 0, "seed": 0}
+WHOLE = {
+    **dict.fromkeys(("epochs", "batch_size", "accumulate"), 1),
+    **dict.fromkeys(("crop", "cutout", "randaugment", "ghost", "states", "seed"), 0),
+}
 NUMBERS = {
     **dict.fromkeys(("weight_decay", "l1", "mixup", "cutmix", "clip", "warmup", "lr"), (0, math.inf)),
     **dict.fromkeys(("momentum", "label_smoothing", "final", "anneal_from", "anneal_to", "factor"), (0, 1)),
@@ -67,6 +70,7 @@ class Recipe:
     average_from: float | None = None  # share of the epochs after which weights are averaged (SWA); None: never
     keep: str = "last"  # "last", or "best" on a held-out part of the training set
     validation: float = 0.1  # the share that is held out when keep="best"
+    states: int = 0  # weights are left in states/ after every so many epochs, for trajectories; 0: never
     clip: float = 0.0  # largest gradient norm of what a member owns, and of what all share; 0 for none
     sequential: bool = False  # train members one after another, where they share nothing; the same result
     accumulate: int = 1  # batches whose gradients are averaged before the optimizer moves

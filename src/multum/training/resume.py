@@ -42,6 +42,7 @@ def begin(run: Run, folder: Path, resume: bool) -> None:
             checkpoint.write_text(described, json.dumps(config, indent=2) + "\n")
             checkpoint.check_room(checkpoints, _expected_size(run))
         save(run, folder)
+        run.keep_state(0)
         return
     if not resume:
         raise TrainingError(f"the run folder is new, however: {folder} holds a run; resume it or choose another")

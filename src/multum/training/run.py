@@ -17,7 +17,7 @@ from ..errors import ConfigError, TrainingError
 from ..methods import Method
 from ..rewrite.trace import tensors_of
 from ..saving import save as save_model
-from . import resume
+from . import checkpoint, resume
 from .averaging import Average, refresh_norms
 from .batches import Batches, Step, stream
 from .best import Best, held_out_nll
@@ -165,12 +165,21 @@ class Run:
         self.bar.epoch(self.history[-1])
         self.tally = Tally(self.data.task, self.data.target_std)
         last = self.epoch == self.epochs
+        self.keep_state(within)
         if last or self.asked or agree(self.fabric, time.monotonic() - self.saved_at)[0] > min(1.0, self.every):
             self.save()
         after_epoch(self.epoch)
         self.ensemble.train()
         if not last:
             self._stop_if_asked()
+
+    def keep_state(self, epoch: int) -> None:
+        """Leave the weights as they are now in states/, where the recipe asks for them."""
+        every = self.recipe.states
+        if self.out is not None and every and epoch % every == 0 and self.fabric.global_rank == 0:
+            folder, state = self.out / "states", self.ensemble.state_dict()
+            checkpoint.prepare_folder(folder)
+            checkpoint.write(folder, self.step, state, {"epoch": self.epoch}, keep=self.epochs + 1)
 
     def conclude(self) -> None:
         """Make the final ensemble: what was gathered, fresh norms; write the model."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..data.parts import Data, Part, assembled
 from ..errors import DataError
+from .parts import Data, Part, assembled
 
 __all__ = ["sines"]
 
