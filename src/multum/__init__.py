@@ -27,6 +27,7 @@ from .methods import (
     Swag,
     TreeNet,
 )
+from .recipes.reproduce import reproduce
 from .rewrite.thin import thin
 from .saving import load, save
 from .training.loop import fit
@@ -67,6 +68,7 @@ __all__ = [
     "loss",
     "models",
     "predict",
+    "reproduce",
     "save",
     "thin",
 ]

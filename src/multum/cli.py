@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -217,6 +217,71 @@ def predict(
         print(dumps(frame.to_dict("records")))
     else:
         Console().print(prediction.table(frame))
+
+
+@app.command()
+def reproduce(
+    item: Annotated[str | None, typer.Argument(help="A table or figure, as packed/table1-cost; see --list")] = None,
+    list_all: Annotated[bool, typer.Option("--list", help="List all items and what can be run here.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan: cells, mult-adds, hours.")] = False,
+    scale: Annotated[str, typer.Option(help="cpu (reduced so that two cores finish it) or paper")] = "cpu",
+    seed: Annotated[
+        list[int] | None, typer.Option(help="One of the item's seeds, again for another; by default all")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder of the cells, shared by all items")] = Path("runs/reproduce"),
+    pages: Annotated[Path | None, typer.Option(help="Where JSON, page and figures go; by default --out")] = None,
+    jobs: Annotated[int, typer.Option(help="Cells at once, each in a process of its own")] = 1,
+    threads: Annotated[int | None, typer.Option(help="Threads of a cell; the same number gives the same bits")] = None,
+    gather: Annotated[bool, typer.Option("--gather", help="Train nothing: write what is done.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,
+) -> None:
+    """Run a table or figure of the papers again, and print our numbers beside theirs.
+
+    The same command goes on where it was stopped; items share what they train.
+
+    Example: [bold]multum reproduce --list[/bold]
+
+    Example: [bold]multum reproduce packed/table1-cost[/bold]
+
+    Example: [bold]multum reproduce mimo/figure2 --jobs 2[/bold]
+    """
+    from .recipes import catalogue as catalogue_of_items
+    from .recipes import find, show
+    from .recipes.plan import plan
+    from .recipes.reproduce import reproduce as run_item
+
+    if list_all or item is None:
+        told: Any = catalogue_of_items() if as_json else show.listing()
+    elif dry_run:
+        planned = plan(find(item).run(scale))
+        told = planned.document() if as_json else show.planned(planned, find(item), scale)
+    else:
+        told = None
+    if told is not None:
+        print(dumps(told)) if as_json else Console().print(told)
+        return
+    assert item is not None
+    with stoppable():
+        document = run_item(
+            item,
+            out,
+            scale=scale,
+            seeds=seed,
+            jobs=jobs,
+            threads=threads,
+            gather=gather,
+            pages=pages,
+            progress=not as_json,
+            command=shlex.join(["multum", *sys.argv[1:]]),
+        )
+    if as_json:
+        print(dumps(document))
+    else:
+        Console().print(show.result(document))
+        place = (pages or out) / item
+        Console().print(f"written: {place}.json, {place}.md", highlight=False, soft_wrap=True)
+    if any(cell["status"] == "failed" for cell in document["cells"]):
+        raise typer.Exit(1)
 
 
 @app.command()

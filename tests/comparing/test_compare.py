@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import multum
-from multum.comparing import compare as module
+from multum.comparing import engine, runners
+from multum.comparing.cells import Cell
 from multum.comparing.work import RESULT
 from multum.errors import ConfigError, DataError, TrainingError
 
@@ -63,7 +64,7 @@ def test_what_is_done_is_never_run_again(
 ) -> None:
     out, document = sequential
     before = results(out)
-    monkeypatch.setattr(module.runners, "work", lambda *args: pytest.fail("a finished cell was run"))
+    monkeypatch.setattr(runners, "work", lambda *args: pytest.fail("a finished cell was run"))
     again = multum.compare("digits", None, "single,packed:members=2", out=out, **QUICK)
     assert results(out) == before and again["rows"] == document["rows"]
 
@@ -88,8 +89,8 @@ def test_ray_gives_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_p
 
 
 def test_files_come_back_from_workers_that_do_not_see_the_folder(tmp_path: Path) -> None:
-    cell = module.Cell("single", 0, "digits", "small-cnn", multum.Single(), {"epochs": 1})
-    outcome, files = module.runners._task(cell, str(tmp_path / "elsewhere"), "mark", 1)
+    cell = Cell("single", 0, "digits", "small-cnn", multum.Single(), {"epochs": 1})
+    outcome, files = runners._task(cell, str(tmp_path / "elsewhere"), "mark", 1)
     assert outcome.done and {RESULT, "items.safetensors", "model.safetensors", "log.jsonl", "run.json"} <= set(files)
     assert not (tmp_path / "elsewhere").exists()
 
@@ -158,7 +159,7 @@ def test_killed_and_run_again_ends_as_if_never_stopped(tmp_path: Path, jobs: str
 
 
 def test_one_comparison_at_a_time(tmp_path: Path) -> None:
-    with module._locked(tmp_path), pytest.raises(TrainingError, match="another one works"):
+    with engine.locked(tmp_path), pytest.raises(TrainingError, match="another one works"):
         multum.compare("digits", None, "single", out=tmp_path, **QUICK)
 
 

@@ -70,13 +70,16 @@ def test_the_numbers_are_those_of_all_items_at_once(known, batch_size):
 def test_foreign_sets_are_told_apart_as_on_all_items_at_once(known):
     ens, source = known
     foreign = {"dark": images(25, seed=2) // 4, "other": images(11, seed=3)}
-    found = evaluate(ens, source, ood=foreign, batch_size=8)["ood"]
+    numbers = evaluate(ens, source, ood=foreign, batch_size=8)
+    found = numbers["ood"]
     inside = scores(said(ens, source, source.test.x))
     expected = detection(inside, {name: scores(said(ens, source, x)) for name, x in foreign.items()})
     assert found.keys() == {"dark", "other"} and found["dark"].keys() == inside.keys()
     for name, table in expected.items():
         for score, cell in table.items():
             assert found[name][score] == pytest.approx(cell, abs=1e-9), (name, score)
+    informed = {name: float(said(ens, source, x).mutual_information.mean()) for name, x in foreign.items()}
+    assert numbers["ood_mutual_information"] == pytest.approx(informed, rel=1e-5)
 
 
 def test_shift_measures_the_corrupted_items(known):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +13,15 @@ from ..data.corruptions import CORRUPTIONS
 from ..data.foreign import default_hold_out, foreign_sets
 from ..data.names import selection, with_selection
 from ..data.sources import Data, load_data
-from ..errors import ConfigError, MultumError, TrainingError
+from ..errors import ConfigError, MultumError
 from ..methods import Method
 from ..strict_json import plain
 from ..training import checkpoint, job
 from ..training.recipe import Recipe
-from . import runners
 from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
 from .cells import Cell, chosen_methods
 from .document import document_of
-from .live import Watch
+from .engine import locked, run_cells, runner_for
 from .work import Outcome
 
 __all__ = ["compare"]
@@ -73,7 +70,7 @@ def compare(
     out, listed = Path(out), _seeds(seeds)
     given = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
     full = Recipe().with_overrides(given)
-    runner = _runner(on, jobs, address)
+    runner = runner_for(on, jobs, address)
     name, source, foreign = _source(data, ood)
     model = model or job.default_model(source)
     single = cost_of_network(model, source)
@@ -84,8 +81,8 @@ def compare(
     checkpoint.prepare_folder(out)
     if progress:
         job.tell_guesses(source)
-    with _locked(out):
-        outcomes = _run(cells, refused, out, full.epochs, runner, threads, progress)
+    with locked(out):
+        outcomes = run_cells(cells, refused, out, full.epochs, runner, threads, progress)
         settings = {
             "data": name,
             "model": model,
@@ -163,49 +160,3 @@ def _seeds(seeds: int | Sequence[int]) -> list[int]:
     if not found or len(set(found)) < len(found) or any(s < 0 for s in found):
         raise ConfigError(f"seeds are one or more different whole numbers >= 0, however: {seeds!r}")
     return found
-
-
-def _runner(on: str, jobs: int, address: str | None) -> Callable[..., Iterator[Outcome]]:
-    if jobs < 1:
-        raise ConfigError(f"jobs is a whole number >= 1, however: jobs={jobs}")
-    if on == "ray":
-        return partial(runners.on_ray, jobs=jobs, address=address)
-    if on != "here":
-        raise ConfigError(f"cells run here or on ray, however: on={on!r}")
-    return runners.here if jobs == 1 else partial(runners.processes, jobs=jobs)
-
-
-def _run(
-    cells: Sequence[Cell],
-    refused: Mapping[str, Outcome],
-    out: Path,
-    epochs: int,
-    runner: Callable[..., Iterator[Outcome]],
-    threads: int,
-    progress: bool,
-) -> dict[str, Outcome]:
-    with Watch(cells, out, epochs, progress) as watch:
-        for outcome in refused.values():
-            watch.end(outcome)
-        for outcome in runner([c for c in cells if c.name not in watch.ended], out, threads, watch.begin):
-            watch.end(outcome)
-        return watch.ended
-
-
-@contextlib.contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """Two comparisons in one folder would run the same cells twice."""
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such locks
-        yield
-        return
-    with (out / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise TrainingError(
-                f"one comparison works in a folder at a time, however: another one works in {out}; "
-                "wait for it, or choose another folder with --out"
-            ) from None
-        yield

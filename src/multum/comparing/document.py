@@ -25,7 +25,7 @@ from .cells import Cell
 from .gather import Found, rows_of
 from .work import Outcome, finished
 
-__all__ = ["document_of"]
+__all__ = ["document_of", "machine", "versions"]
 
 
 def document_of(
@@ -57,8 +57,8 @@ def document_of(
         "task": source.task,
         "items": {"train": len(source.train), "test": len(source.test)},
         "classes": list(source.classes) or [str(i) for i in range(source.outputs)],
-        "versions": {"multum": __version__, "torch": torch.__version__, "python": platform.python_version()},
-        "machine": _machine(),
+        "versions": versions(),
+        "machine": machine(),
         "columns": [column.described() for column in columns],
         "rows": rows,
         "advice": advise(rows, budget),
@@ -83,7 +83,12 @@ def _title(data: str, model: str) -> str:
     return f"{data}{told}: {model}"
 
 
-def _machine() -> dict[str, Any]:
+def versions() -> dict[str, str]:
+    """Of what numbers depend on."""
+    return {"multum": __version__, "torch": torch.__version__, "python": platform.python_version()}
+
+
+def machine() -> dict[str, Any]:
     """The machine that measured, as far as it can be told."""
     memory = None
     with contextlib.suppress(OSError, ValueError, AttributeError):

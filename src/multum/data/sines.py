@@ -8,7 +8,7 @@ from torch import Tensor
 from ..errors import DataError
 from .parts import Data, Part, assembled
 
-__all__ = ["sines"]
+__all__ = ["sines", "waves"]
 
 NOISE = 0.02
 HIGHEST = 0.5
@@ -36,9 +36,10 @@ def _drawn(items: int, seed: int) -> Part:
     generator = torch.Generator().manual_seed(seed)
     x = HIGHEST * torch.rand(items, 1, generator=generator, dtype=torch.float64)
     noise = NOISE * torch.randn(items, 1, generator=generator, dtype=torch.float64)
-    return Part(x, _waves(x, noise).squeeze(1))
+    return Part(x, waves(x, noise).squeeze(1))
 
 
-def _waves(x: Tensor, noise: Tensor) -> Tensor:
+def waves(x: Tensor, noise: Tensor) -> Tensor:
+    """The function itself. Shape: kept."""
     phase = 2 * torch.pi * (x + noise)
     return x + 0.3 * phase.sin() + 0.3 * (2 * phase).sin() + noise

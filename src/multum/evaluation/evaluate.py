@@ -72,7 +72,8 @@ def measure(
     """All that `evaluate` gives, with the curves and the values of every item.
 
     Args:
-        ood: foreign sets by name, raw items as the data set's own; `numbers["ood"][set][score]` has auroc, aupr, fpr95.
+        ood: foreign sets by name, raw items as the data set's own; `numbers["ood"][set][score]` has auroc, aupr, fpr95;
+            `numbers["ood_mutual_information"][set]` is the mean over its items.
         shift: corruptions by name; `numbers["shift"][name][severity]` has accuracy, nll and ece, and `numbers["cacc"]`,
             `["cnll"]`, `["cece"]` are the plain means over all of them.
         shift_items: how many test items are corrupted, chosen by the seed; None for all.
@@ -98,6 +99,9 @@ def measure(
         foreign[name] = run(Part(x, x), keep=True, labelled=False).scores()
     if foreign:
         numbers["ood"] = detection(known.scores(), foreign)
+        numbers["ood_mutual_information"] = {
+            name: float(found["mutual_information"].double().mean()) for name, found in foreign.items()
+        }
     severity: dict[str, Any] = {}
     if shift:
         table = _shifted(run, _some(data.test, shift_items, seed), _known(shift, data), seed)

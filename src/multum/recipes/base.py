@@ -104,6 +104,8 @@ class Run:
     rows: tuple[Row, ...]
     printed: Mapping[str, Mapping[str, Printed]] = field(default_factory=dict)  # by row, then by column
     remarks: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (row, column): why a printed cell is off
+    columns: tuple[str, ...] = ()  # measured beyond the printed ones; see `measured.COLUMNS`
+    claims: tuple[tuple[str, str, str], ...] = ()  # (column, better row, worse row), said without numbers
     reduced: tuple[str, ...] = ()  # what is smaller than in the paper
     departs: tuple[str, ...] = ()  # what is not as in the paper at any scale, and why
     item: str = ""
@@ -114,6 +116,9 @@ class Run:
         twice = sorted({label for label in labels if labels.count(label) > 1})
         if twice:
             raise ConfigError(f"the rows of a run have different labels, however: {', '.join(twice)} in {self.item}")
+        unknown = sorted({row for _, *pair in self.claims for row in pair} - set(labels))
+        if unknown:
+            raise ConfigError(f"a claim is about rows, however: {', '.join(unknown)} is none of {self.item}'s")
         astray = sorted({row for row, column in self.remarks if column not in self.printed.get(row, {})})
         if astray:
             raise ConfigError(f"a remark is on a printed cell, however: {', '.join(astray)} has none in {self.item}")

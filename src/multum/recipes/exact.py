@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.nn.functional as F
@@ -15,72 +13,13 @@ from ..building import ensemble
 from ..errors import ConfigError
 from ..evaluation.theory import masking_kl, masking_kl_bound
 from ..methods import Packed
-from .base import Item, Printed, Run
+from .base import Item, Run
 from .counting import COLUMNS, build, cost_of
+from .results import Line, Result
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["Line", "Result", "exact", "has_exact"]
+__all__ = ["exact", "has_exact"]
 
 EXACT = 1e-12  # in float64
-
-
-@dataclass(frozen=True)
-class Line:
-    """One cell of a table: ours, what the paper printed, and whether they are the same at the printed digits."""
-
-    row: str
-    column: str
-    ours: float
-    printed: str | None = None
-    agrees: bool | None = None  # None: nothing to compare with
-    remark: str = ""
-
-    @property
-    def difference(self) -> float | None:
-        return None if self.printed is None else self.ours - Printed(self.printed).value
-
-
-@dataclass(frozen=True)
-class Result:
-    """What an item gave."""
-
-    item: str
-    lines: tuple[Line, ...]
-    departs: tuple[str, ...] = ()
-
-    @property
-    def unexplained(self) -> tuple[Line, ...]:
-        """Lines that disagree with the paper and say no reason."""
-        return tuple(line for line in self.lines if line.agrees is False and not line.remark)
-
-    def document(self) -> dict[str, Any]:
-        """All of it in plain values, for JSON."""
-        lines = [{**asdict(line), "difference": line.difference} for line in self.lines]
-        return {"item": self.item, "lines": lines, "departs": list(self.departs)}
-
-    def frame(self) -> pd.DataFrame:
-        """One row a line."""
-        import pandas as pd
-
-        return pd.DataFrame(self.document()["lines"])
-
-    def markdown(self) -> str:
-        """The lines as a table, and below it what the item departs in."""
-        head = "| row | column | ours | paper | difference | agrees | remark |\n|---|---|---:|---:|---:|---|---|"
-        words = {True: "yes", False: "no", None: ""}
-        told = [
-            f"| {line.row} | {line.column} | {line.ours:.10g} | {line.printed or ''} | {_difference(line)} "
-            f"| {words[line.agrees]} | {line.remark} |"
-            for line in self.lines
-        ]
-        notes = [f"- {sentence}" for sentence in self.departs]
-        return "\n".join([head, *told, *([""] if notes else []), *notes]) + "\n"
-
-
-def _difference(line: Line) -> str:
-    return "" if line.difference is None else f"{line.difference:+.4g}"
 
 
 def has_exact(item: Item) -> bool:

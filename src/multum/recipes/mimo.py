@@ -142,7 +142,9 @@ _SMALL_DEPARTS = (
     status="full",
 )
 def figure3(scale: str) -> Run:
-    return Run(rows=_small_cnn(), departs=_SMALL_DEPARTS)
+    silent = "a subnetwork of MIMO on the plane is fed alone, its other inputs at 0: what they get is not stated"
+    plane = "the plane goes through the three subnetworks; the origin, which the paper's figure has too, is not on it"
+    return Run(rows=_small_cnn(), departs=(*_SMALL_DEPARTS, silent, plane))
 
 
 @item(
@@ -181,8 +183,12 @@ def figure4_trajectories(scale: str) -> Run:
 def figure4_right(scale: str) -> Run:
     kept = ("Naive multihead (M = 3)", "TreeNet (M = 3)", "BatchEnsemble (M = 4)", "MIMO (M = 3)", "Ensemble (M = 4)")
     found = {row.label: row for row in (cifar_rows("cifar10") if scale == "paper" else cpu_rows(CPU_METHODS))}
+    multihead, tree, batch, mimo, _ = kept
+    words = [(multihead, tree), (multihead, batch), (multihead, mimo), (tree, mimo), (batch, mimo)]
+    claims = tuple(("Disagreement", more, less) for less, more in words)
     unequal = "the measure is the share of unequal predictions; the text prints '=' and calls it similarity"
-    return Run(rows=tuple(found[label] for label in kept), departs=(unequal,))
+    measures = ("Disagreement", "KL", "Accuracy")
+    return Run(rows=tuple(found[label] for label in kept), departs=(unequal,), columns=measures, claims=claims)
 
 
 CPU_METHODS: dict[str, Method] = {
@@ -204,13 +210,16 @@ CPU_METHODS: dict[str, Method] = {
     status="reduced",
 )
 def figure5(scale: str) -> Run:
+    columns = ("Accuracy", "NLL", "Accuracy of members", "NLL of members")
     if scale == "cpu":
-        return Run(rows=cpu_rows({f"M = {m}": Mimo(members=m) for m in (1, 2, 3, 4)}))
+        members = tuple(("Accuracy of members", f"M = {m}", f"M = {m + 1}") for m in (1, 2, 3))
+        rows_ = cpu_rows({f"M = {m}": Mimo(members=m) for m in (1, 2, 3, 4)})
+        return Run(rows=rows_, columns=columns, claims=members)
     found: list[Row] = []
     for data, name in (("cifar10", "C10"), ("cifar100", "C100")):
         methods: dict[str, Method] = {f"M = {m}, {name}": Mimo(members=m, repeats=4) for m in range(1, 6)}
         found += rows(methods, OURS, data=data, model=WIDE, seeds=SEEDS)
-    return Run(rows=tuple(found), departs=DEPARTS)
+    return Run(rows=tuple(found), departs=DEPARTS, columns=columns)
 
 
 @item(
@@ -226,7 +235,12 @@ def figure6(scale: str) -> Run:
         some = {f"rho = {rho:g}": Mimo(members=3, rho=rho) for rho in (0.0, 0.5, 1.0)}
         often = {f"repetitions = {r}": Mimo(members=3, repeats=r) for r in (1, 2)}
         return Run(
-            rows=cpu_rows({**some, **often}), reduced=("one setting of batch size, rate and M, of the paper's 12",)
+            rows=cpu_rows({**some, **often}),
+            claims=(
+                *(("Accuracy", "rho = 0.5", other) for other in ("rho = 0", "rho = 1")),
+                ("Accuracy", "repetitions = 2", "repetitions = 1"),
+            ),
+            reduced=("one setting of batch size, rate and M, of the paper's 12",),
         )
     found: list[Row] = []
     for name, model in (("R50", "resnet50:stem=imagenet"), ("wide R50", "resnet50:stem=imagenet,width=2")):

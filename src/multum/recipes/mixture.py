@@ -205,7 +205,9 @@ def figure3(scale: str) -> Run:
         budgets = {f"P = {b:g}x": Mixture(members=4, budget=b) for b in (1.0, 2.0, 3.3)}
         budgets["P = 0.7x"] = Mixture(members=4, budget=0.7, mode="blob")
         members = {f"M = {m}": Mixture(members=m, budget=1.0) for m in (2, 6)}
-        return Run(rows=cpu_rows({**budgets, **members}))
+        more = tuple(("Accuracy", f"P = {b:g}x", f"P = {a:g}x") for a, b in ((0.7, 1), (1, 2), (2, 3.3)))
+        four = tuple(("Accuracy", "P = 1x", other) for other in members)  # "ensemble size 4 is best"
+        return Run(rows=cpu_rows({**budgets, **members}), claims=(*more, *four))
     budgets = {
         "P = 7M, M = 4": blob,
         "P = 15M, M = 4": Mixture(members=4, budget=15_000_000),

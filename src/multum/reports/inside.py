@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..errors import ConfigError
 from ..evaluation.conditional_variance import ConditionalVariances
@@ -53,8 +53,9 @@ def interpolation_plot(lines: Interpolation | Mapping[str, Interpolation]) -> Fi
             axes.get_xticklabels()[0].set_horizontalalignment("left")
             axes.get_xticklabels()[-1].set_horizontalalignment("right")
             if measure == "accuracy":
-                axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
                 axes.set_ylim(top=min(1.02, axes.get_ylim()[1]))
+                low, high = axes.get_ylim()
+                axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0 if high - low > 0.05 else 1))
         if any(named):
             _legend(figure, panels[0], len(named))
     return figure
@@ -154,13 +155,13 @@ def conditional_variance_plot(found: ConditionalVariances) -> Figure:
 
 
 def _canvas(panels: int, *, side: float = PANEL, room: float = 0, ratio: float = 1) -> tuple[Figure, list[Axes]]:
-    """A figure with panels side by side, in rows of three at most.
+    """A figure with panels side by side, in rows of three at most; four are two rows of two.
 
     Args:
         room: beside each panel.
         ratio: of a panel's height to its width.
     """
-    columns = min(panels, 3)
+    columns = 2 if panels == 4 else min(panels, 3)
     rows = math.ceil(panels / columns)
     size = ((side + 60 + room) * columns / 72, (side * ratio + 70) * rows / 72)
     figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))

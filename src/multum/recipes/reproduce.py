@@ -1,0 +1,158 @@
+"""`multum.reproduce`: one table or figure of a paper, run again, and set beside what was printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import strict_json
+from ..comparing.compare import locked, run_cells, runner_for
+from ..comparing.document import machine, versions
+from ..comparing.work import Outcome
+from ..errors import ConfigError
+from ..training import checkpoint
+from . import find
+from .base import Item, Run
+from .exact import exact, has_exact
+from .measured import lines, orderings
+from .pages import index, page
+from .results import Picture, Result
+from .trained import Trained
+
+__all__ = ["reproduce"]
+
+CELLS = "cells"  # the folder that all items share: a cell is trained once
+
+
+def reproduce(
+    item: str,
+    out: str | Path = "runs/reproduce",
+    *,
+    scale: str = "cpu",
+    seeds: Sequence[int] | None = None,
+    jobs: int = 1,
+    threads: int | None = None,
+    gather: bool = False,
+    pages: str | Path | None = None,
+    progress: bool = False,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Run an item to its end, from where it was left, and write its JSON, its page and its figures; the JSON's content.
+
+    Cells lie in `out/cells`, are shared between items, and are never trained twice.
+
+    Args:
+        item: a name, as `multum reproduce --list` gives them.
+        scale: "cpu", or "paper" for its exact setting.
+        seeds: some of the item's own seeds; by default all.
+        jobs: cells at once, each in a process of its own.
+        gather: train nothing; write what is done.
+        pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`.
+    """
+    found, out = find(item), Path(out)
+    run = _chosen(found.run(scale), seeds)
+    if found.status == "needs a GPU and ImageNet" and scale == "cpu":
+        raise ConfigError(
+            f"an item runs where its data and its machine are, however: {item} needs {found.needs}; see its plan with "
+            "--dry-run, or run it there with --scale paper"
+        )
+    checkpoint.prepare_folder(out)
+    result = _exact(found) if found.status == "exact" else _trained(found, run, out, jobs, threads, gather, progress)
+    document = strict_json.plain(
+        {
+            "command": command or f"multum.reproduce({item!r})",
+            "versions": versions(),
+            "machine": machine(),
+            "paper": found.title,
+            "number": found.number,
+            "shows": found.shows,
+            "status": found.status,
+            **result.document(),
+        }
+    )
+    _write(document, result.pictures, Path(pages or out))
+    return document
+
+
+def _exact(item: Item) -> Result:
+    from .charts import EXACT_CHARTS  # brings matplotlib and pandas
+
+    result = exact(item)
+    return replace(result, pictures=EXACT_CHARTS[item.id](result)) if item.id in EXACT_CHARTS else result
+
+
+def _chosen(run: Run, seeds: Sequence[int] | None) -> Run:
+    if seeds is None:
+        return run
+    rows = tuple(replace(row, seeds=tuple(s for s in row.seeds if s in seeds)) for row in run.rows)
+    if not any(row.seeds for row in rows):
+        raise ConfigError(f"seeds are some of an item's own, however: {run.item} has none of {list(seeds)}")
+    return replace(run, rows=rows)
+
+
+def _trained(item: Item, run: Run, out: Path, jobs: int, threads: int | None, gather: bool, progress: bool) -> Result:
+    cells, folder = run.cells(), out / CELLS
+    outcomes: Mapping[str, Outcome] = {}
+    if not gather:
+        folder.mkdir(exist_ok=True)
+        threads = threads or max(1, torch.get_num_threads() // jobs)
+        epochs = max((row.epochs for row in run.rows), default=1)
+        with locked(out):
+            outcomes = run_cells(cells, {}, folder, epochs, runner_for("here", jobs, None), threads, progress)
+    trained = Trained.read(run, folder, outcomes)
+    from .charts import CHARTS, ordering_chart  # these bring matplotlib and pandas
+    from .inside import EXTRAS
+
+    more, pictures = EXTRAS[item.id](trained) if item.id in EXTRAS else ([], {})
+    pictures = {**pictures, **(CHARTS[item.id](trained) if item.id in CHARTS else {})}
+    sizes = exact(item).lines if has_exact(item) and run.scale == "paper" else ()
+    result = Result(
+        item.id,
+        (*lines(trained), *more, *sizes),
+        departs=run.departs,
+        reduced=run.reduced,
+        scale=run.scale,
+        orderings=tuple(orderings(trained)),
+        cells=tuple(_cells(trained)),
+    )
+    forest = ordering_chart(result)
+    return replace(result, pictures={**pictures, **({} if forest is None else {"orderings": forest})})
+
+
+def _cells(trained: Trained) -> list[dict[str, Any]]:
+    """What was trained, for the reader who wants to do it again."""
+    found = []
+    for row in trained.run.rows:
+        for cell in row.cells():
+            result = trained.results[row.label].get(cell.seed)
+            found.append(
+                {
+                    "row": row.label,
+                    "seed": cell.seed,
+                    "folder": cell.name,
+                    "status": "done" if result else "failed" if cell.name in trained.failed else "not run",
+                    "reason": trained.failed.get(cell.name),
+                    "seconds": result and sum(result["seconds"].values()),
+                    "trained_on": result and result["parts"]["train"],
+                }
+            )
+    return found
+
+
+def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:
+    """Figures, JSON, page and index; a page comes from its JSON alone."""
+    from ..reports import svg  # brings matplotlib
+
+    place = pages / document["item"]
+    checkpoint.prepare_folder(place.parent)
+    for name, picture in pictures.items():
+        stem = f"{place.name}-{name}" if name else place.name
+        place.with_name(f"{stem}.png").write_bytes(svg.png(picture.drawing))
+        place.with_name(f"{stem}.svg").write_text(svg.svg(picture.drawing))
+    checkpoint.write_text(place.with_suffix(".json"), strict_json.dumps(document) + "\n")
+    checkpoint.write_text(place.with_suffix(".md"), page(document))
+    checkpoint.write_text(pages / "index.md", index(pages))

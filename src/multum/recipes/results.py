@@ -1,0 +1,123 @@
+"""What an item gave: lines beside the paper's, its orderings and whether they hold, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from .base import Printed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = ["LOWER", "VERDICTS", "Line", "Ordering", "Picture", "Result"]
+
+LOWER = ("NLL", "ECE", "FPR95", "cNLL", "cECE", "RMSE")  # columns where less is better begin so
+VERDICTS = {
+    "holds": "holds: the interval of our difference has the paper's sign",
+    "open": "open: the interval of our difference has 0 in it",
+    "reversed": "reversed: the interval of our difference has the other sign",
+    "one seed": "one seed: a difference without an interval",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cell of a table: ours, what the paper printed, and whether they are the same at the printed digits."""
+
+    row: str
+    column: str
+    ours: float
+    printed: str | None = None
+    agrees: bool | None = None  # None: nothing to compare with, or another setting than the paper's
+    remark: str = ""
+    error: float | None = None  # standard error over seeds
+    seeds: int | None = None  # how many; None: nothing was trained
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.printed is None else self.ours - Printed(self.printed).value
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Two rows of which the paper says that one is better, and what our seeds say."""
+
+    column: str
+    better: str  # in the paper
+    worse: str
+    paper: float | None  # the paper's difference, better minus worse, in the column's unit; None: said in words
+    ours: float
+    low: float | None  # 95 % interval of ours over seeds, paired
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.low is None or self.high is None:
+            return "one seed"
+        if self.low <= 0 <= self.high:
+            return "open"
+        return "holds" if (self.ours < 0) == self.column.startswith(LOWER) else "reversed"
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure drawn like the paper's, and its numbers."""
+
+    title: str
+    caption: str  # how to read it, a sentence or two
+    drawing: Drawing
+    numbers: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an item gave."""
+
+    item: str
+    lines: tuple[Line, ...]
+    departs: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+    scale: str = "paper"
+    orderings: tuple[Ordering, ...] = ()
+    pictures: Mapping[str, Picture] = field(default_factory=dict)  # by the end of its file's name, "" for the first
+    cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, settings
+
+    @property
+    def unexplained(self) -> tuple[Line, ...]:
+        """Lines that disagree with the paper and say no reason."""
+        return tuple(line for line in self.lines if line.agrees is False and not line.remark)
+
+    @property
+    def missing(self) -> tuple[Mapping[str, Any], ...]:
+        """Cells that were not run to their end."""
+        return tuple(cell for cell in self.cells if cell["status"] != "done")
+
+    def value(self, row: str, column: str) -> Line:
+        """One line."""
+        return next(line for line in self.lines if (line.row, line.column) == (row, column))
+
+    def document(self) -> dict[str, Any]:
+        """All of it in plain values, for JSON."""
+        return {
+            "format": 1,
+            "item": self.item,
+            "scale": self.scale,
+            "reduced": list(self.reduced),
+            "departs": list(self.departs),
+            "lines": [{**asdict(line), "difference": line.difference} for line in self.lines],
+            "orderings": [{**asdict(o), "verdict": o.verdict} for o in self.orderings],
+            "pictures": {
+                name: {"title": p.title, "caption": p.caption, "numbers": p.numbers.to_dict("list")}
+                for name, p in self.pictures.items()
+            },
+            "cells": [dict(cell) for cell in self.cells],
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """One row a line."""
+        import pandas as pd
+
+        return pd.DataFrame(self.document()["lines"])

@@ -1,0 +1,92 @@
+"""Items, plans and results on a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from . import ITEMS
+from .base import PAPERS, STATUSES, Item
+from .pages import SHOWN, line_cells, ordering_cells, summary
+from .plan import Plan
+
+__all__ = ["listing", "planned", "result"]
+
+COLOURS = {"exact": "green", "full": "green", "reduced": "yellow"}
+
+
+def listing() -> Group:
+    """All items: what each shows, and what can be done with it here."""
+    found = []
+    for paper, title in PAPERS.items():
+        table = Table(title=escape(title), title_justify="left", expand=True)
+        table.add_column("item", no_wrap=True)
+        table.add_column("in the paper", ratio=2)
+        table.add_column("shows", ratio=5)
+        table.add_column("here", ratio=2)
+        for item in ITEMS.values():
+            if item.paper == paper:
+                table.add_row(item.id, item.number, item.shows, Text(item.status, COLOURS.get(item.status, "dim")))
+        found.append(table)
+    words = "\n".join(f"{status}: {meaning}" for status, meaning in STATUSES.items())
+    return Group(*found, Text(f"{words}\n\nmultum reproduce ITEM runs one, with --dry-run it shows the plan", "dim"))
+
+
+def planned(plan: Plan, item: Item, scale: str) -> Group:
+    """What an item would take: rows, mult-adds, hours; what it needs, and what is smaller than in the paper."""
+    smaller = scale == "cpu" and item.status == "reduced"
+    size = "reduced" if smaller else "as in the paper"
+    table = Table(title=f"{item.title}: {item.number}, {size}", title_justify="left")
+    table.add_column("row")
+    for name in ("cells", "parameters", "mult-adds", "training, GMAC"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for row in plan.rows:
+        table.add_row(row.label, str(row.cells), f"{row.params:,}", f"{row.macs:,}", f"{row.training / 1e9:,.0f}")
+    run = item.run(scale)
+    told = [
+        f"{item.shows}. Needs: {item.needs}.",
+        *(f"smaller than in the paper: {sentence}" for sentence in run.reduced),
+        *(f"departs, or chosen here: {sentence}" for sentence in run.departs),
+        f"{plan.cells} different cells, {plan.training / 1e9:,.0f} GMAC of training: about "
+        f"{_hours(plan.hours)} on this machine (at {plan.rate:g} GMAC/s), "
+        f"{_hours(plan.gpu_hours)} on one A100 (at {plan.gpu_rate:,.0f} GMAC/s)",
+    ]
+    return Group(*([table] if plan.rows else []), Text("\n".join(told)))
+
+
+def _hours(hours: float) -> str:
+    """
+    >>> _hours(0.05), _hours(30.24)
+    ('3 minutes', '30.2 hours')
+    """
+    return f"{60 * hours:.0f} minutes" if hours < 1.5 else f"{hours:,.1f} hours"
+
+
+def result(document: Mapping[str, Any]) -> Group:
+    """Every number beside the paper's with the difference, the orderings, and what came out."""
+    table = Table("row", "column", title=f"{document['paper']}: {document['number']}", title_justify="left")
+    for name in ("ours", "paper", "difference"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("agrees")
+    remarks = any(line["remark"] for line in document["lines"])
+    if remarks:
+        table.add_column("remark")
+    for line in document["lines"]:
+        table.add_row(*line_cells(line), *([line["remark"]] if remarks else []))
+    found: list[Table] = [table]
+    if document["orderings"]:
+        orderings = Table(title="what the paper orders", title_justify="left")
+        for name in ("column", "better in the paper", "worse"):
+            orderings.add_column(name)
+        for name in ("paper", "ours", "95 % interval"):
+            orderings.add_column(name, justify="right", no_wrap=True)
+        orderings.add_column("verdict", no_wrap=True)
+        for o in document["orderings"][:SHOWN]:
+            orderings.add_row(*ordering_cells(o))
+        found.append(orderings)
+    return Group(*found, Text(summary(document), "bold"))
