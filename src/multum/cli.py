@@ -272,7 +272,6 @@ def reproduce(
             gather=gather,
             pages=pages,
             progress=not as_json,
-            command=shlex.join(["multum", *sys.argv[1:]]),
         )
     if as_json:
         print(dumps(document))

@@ -204,10 +204,10 @@ def test_hypernetworks_and_mixtures_cost_what_is_golden() -> None:
 
 
 @pytest.mark.parametrize("id", [id for id, item in ITEMS.items() if item.status == "reduced"])
-def test_every_reduced_row_builds_and_no_item_takes_more_than_hours(id: str) -> None:
-    found = plan(find(id).run("cpu"), rate=10)
+def test_every_reduced_row_builds_and_no_item_takes_more_than_two_hours(id: str) -> None:
+    found = plan(find(id).run("cpu"))
     assert all(row.params > 0 and row.macs > 0 for row in found.rows)
-    assert found.hours < 8
+    assert found.hours < 2
 
 
 @pytest.mark.slow

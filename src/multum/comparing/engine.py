@@ -35,14 +35,16 @@ def run_cells(
     runner: Callable[..., Iterator[Outcome]],
     threads: int,
     progress: bool,
+    titles: Mapping[str, str] | None = None,
 ) -> dict[str, Outcome]:
     """Run the cells that are not done yet, watched by a person or not; how each of them ended.
 
     Args:
         refused: cells that are not run, and why.
         epochs: of the longest, for the progress bars.
+        titles: what cells are called there, by their names; their labels where there are none.
     """
-    with Watch(cells, out, epochs, progress) as watch:
+    with Watch(cells, out, epochs, progress, titles) as watch:
         for outcome in refused.values():
             watch.end(outcome)
         for outcome in runner([c for c in cells if c.name not in watch.ended], out, threads, watch.begin):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,17 @@ from .work import RESULT, Outcome
 
 __all__ = ["Watch"]
 
+MOST_SEEDS = 6  # columns of the table
+
 
 class Watch:
     """What is waiting, running, done and failed; drawn on a terminal, told line by line elsewhere."""
 
-    def __init__(self, cells: Sequence[Cell], out: Path, epochs: int, shown: bool):
+    def __init__(
+        self, cells: Sequence[Cell], out: Path, epochs: int, shown: bool, titles: Mapping[str, str] | None = None
+    ):
         self.cells, self.out, self.epochs, self.shown = list(cells), out, epochs, shown
+        self.titles = {cell.name: (titles or {}).get(cell.name, cell.label) for cell in cells}
         self.console = Console(stderr=True)
         self.begun_at: dict[str, float] = {}
         self.ended: dict[str, Outcome] = {c.name: Outcome(c.name) for c in cells if (out / c.name / RESULT).is_file()}
@@ -52,7 +57,7 @@ class Watch:
             cell = next(c for c in self.cells if c.name == outcome.name)
             seconds = time.monotonic() - self.begun_at.get(outcome.name, self.started)
             told = f"{seconds:.1f} s" if outcome.done else f"failed: {outcome.reason}"
-            line = f"{len(self.ended)}/{len(self.cells)}  {cell.label}, seed {cell.seed}: {told}"
+            line = f"{len(self.ended)}/{len(self.cells)}  {self.titles[cell.name]}, seed {cell.seed}: {told}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, cell: Cell) -> float:
@@ -75,12 +80,7 @@ class Watch:
 
     def drawn(self) -> Group:
         """The table now."""
-        labels = list(dict.fromkeys(c.label for c in self.cells))
-        seeds = sorted({c.seed for c in self.cells})
-        table = Table("method", *(f"seed {s}" for s in seeds), box=None, padding=(0, 2), header_style="dim")
-        for label in labels:
-            marks = {c.seed: self._mark(c) for c in self.cells if c.label == label}
-            table.add_row(label, *(marks.get(s, Text("")) for s in seeds))
+        table = self._seeds() if len({c.seed for c in self.cells}) <= MOST_SEEDS else self._counts()
         share = sum(map(self.progress, self.cells)) / max(1, len(self.cells))
         left = self.seconds_left()
         line = Table.grid(padding=(0, 2))
@@ -91,6 +91,31 @@ class Watch:
             "" if left is None else f"about {_clock(left)} left",
         )
         return Group(table, line)
+
+    def _rows(self) -> dict[str, list[Cell]]:
+        found: dict[str, list[Cell]] = {}
+        for cell in self.cells:
+            found.setdefault(self.titles[cell.name], []).append(cell)
+        return found
+
+    def _seeds(self) -> Table:
+        """A column a seed."""
+        seeds = sorted({c.seed for c in self.cells})
+        table = Table("method", *(f"seed {s}" for s in seeds), box=None, padding=(0, 2), header_style="dim")
+        for title, cells in self._rows().items():
+            marks = {c.seed: self._mark(c) for c in cells}
+            table.add_row(title, *(marks.get(s, Text("")) for s in seeds))
+        return table
+
+    def _counts(self) -> Table:
+        """So many seeds that only how many are done can be shown; rows that have not begun wait unseen."""
+        table = Table("method", "done", "failed", box=None, padding=(0, 2), header_style="dim")
+        for title, cells in self._rows().items():
+            ended = [self.ended[c.name] for c in cells if c.name in self.ended]
+            if ended or any(c.name in self.begun_at for c in cells):
+                failed = sum(not outcome.done for outcome in ended)
+                table.add_row(title, f"{len(ended) - failed}/{len(cells)}", Text(str(failed or ""), "red"))
+        return table
 
     def _mark(self, cell: Cell) -> Text:
         if cell.name in self.ended:

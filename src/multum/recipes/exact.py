@@ -40,7 +40,7 @@ def exact(item: Item) -> Result:
     lines = [*_costs(run), *(OWN[item.id](run) if item.id in OWN else ())]
     if not lines:
         raise ConfigError(f"an exact item trains nothing, however: {item.id} does ({item.needs}); see its plan")
-    return Result(item.id, tuple(lines), run.departs)
+    return Result(item.id, tuple(lines), departs=run.departs)
 
 
 def _costs(run: Run) -> Iterator[Line]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .results import VERDICTS
 
-__all__ = ["SHOWN", "index", "line_cells", "ordering_cells", "page", "summary"]
+__all__ = ["SHOWN", "index", "line_cells", "ordering_cells", "page", "remarked", "summary"]
 
 Document = Mapping[str, Any]
 SHOWN = 40  # orderings in a page; all are in the JSON
@@ -21,7 +21,9 @@ def page(document: Document) -> str:
     stem = document["item"].partition("/")[2]
     parts = [f"# {document['paper']}: {document['number']}", f"{document['shows']}.", _setting(document)]
     if document["lines"]:
-        parts += ["## Numbers", _numbers(document)]
+        parts += ["## Numbers", _numbers(document["lines"], document["cells"])]
+    if document["exact"]:
+        parts += ["## Exact, in the paper's setting", _numbers(document["exact"], ())]
     for name, picture in document["pictures"].items():
         file = f"{stem}-{name}" if name else stem
         parts.append(f"## {picture['title']}\n\n![{picture['title']}]({file}.png)\n\n{picture['caption']}")
@@ -31,12 +33,14 @@ def page(document: Document) -> str:
 
 def summary(document: Document) -> str:
     """What came out, in one sentence."""
-    lines = [line for line in document["lines"] if line["agrees"] is not None]
+    lines = [line for line in (*document["lines"], *document["exact"]) if line["agrees"] is not None]
+    printed, checks = ([x["agrees"] for x in lines if (x["printed"] is None) == own] for own in (False, True))
     counts = Counter(o["verdict"] for o in document["orderings"])
     told = []
-    if lines:
-        right = sum(line["agrees"] for line in lines)
-        told.append(f"{right} of {len(lines)} numbers agree to the last digit")
+    if printed:
+        told.append(f"{sum(printed)} of {len(printed)} printed numbers agree to the last digit")
+    if checks:
+        told.append(f"{sum(checks)} of {len(checks)} checks hold")
     if counts:
         every = sum(counts.values())
         told.append(f"of {every} orderings " + ", ".join(f"{counts[v]} {_short(v)}" for v in VERDICTS if counts[v]))
@@ -70,12 +74,12 @@ def _setting(document: Document) -> str:
     return "\n\n".join(told)
 
 
-def _numbers(document: Document) -> str:
-    """One line a row, ours beside the paper's; long where there are remarks or rows have different columns."""
-    lines = document["lines"]
-    if document["status"] == "exact" or any(line["remark"] for line in lines):
-        head = ["row", "column", "ours", "paper", "difference", "agrees", "remark"]
-        return _table(head, [[*line_cells(line), line["remark"]] for line in lines])
+def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
+    """One line a row, ours beside the paper's; one a number where nothing was trained."""
+    notes = _list(remarked(lines))
+    if not cells:
+        head = ["row", "column", "ours", "paper", "difference", "agrees"]
+        return "\n\n".join(filter(None, [_table(head, [line_cells(line) for line in lines]), notes]))
     columns = list(dict.fromkeys(line["column"] for line in lines))
     rows = list(dict.fromkeys(line["row"] for line in lines))
     found = {(line["row"], line["column"]): line for line in lines}
@@ -90,15 +94,15 @@ def _numbers(document: Document) -> str:
             if column in printed:
                 cells.append((line or {}).get("printed") or "")
         body.append(cells)
-    return _table(head, body) + ("\n\nOurs: mean ± standard error over seeds." if document["cells"] else "")
+    return "\n\n".join(filter(None, [_table(head, body), "Ours: mean ± standard error over seeds.", notes]))
 
 
 def _agreement(document: Document) -> list[str]:
     told = [f"{summary(document)[:1].upper()}{summary(document)[1:]}."]
-    wrong = [line for line in document["lines"] if line["agrees"] is False]
+    wrong = [line for line in (*document["lines"], *document["exact"]) if line["agrees"] is False]
     if wrong:
-        named = [f"{x['row']}, {x['column']}: {_ours(x)} here, {x['printed']} printed; {x['remark']}" for x in wrong]
-        told += ["Printed numbers that are not ours:", _list(named)]
+        named = [f"{x['row']}, {x['column']}: {_ours(x)} here, {x['printed'] or 'a check'} there" for x in wrong]
+        told += ["What is not the same, for the reasons above:", _list(named)]
     failed = [cell for cell in document["cells"] if cell["status"] == "failed"]
     if failed:
         told += ["What failed:", _list(f"{c['row']}, seed {c['seed']}: {c['reason']}" for c in failed)]
@@ -133,6 +137,15 @@ def _ours(line: Mapping[str, Any]) -> str:
     return f"{value:.{digits}f}" + ("" if line["error"] is None else f" ± {line['error']:.{digits}f}")
 
 
+def remarked(lines: Iterable[Mapping[str, Any]]) -> list[str]:
+    """What is remarked, each remark once with all that it is about."""
+    about: dict[str, list[str]] = {}
+    for line in lines:
+        if line["remark"]:
+            about.setdefault(line["remark"], []).append(f"{line['row']}, {line['column']}")
+    return [f"{'; '.join(places)}: {remark}" for remark, places in about.items()]
+
+
 def _digits(value: float) -> int:
     """So that four figures are seen."""
     return 4 if abs(value) < 1 else 3 if abs(value) < 10 else 2
@@ -141,7 +154,9 @@ def _digits(value: float) -> int:
 def line_cells(line: Mapping[str, Any]) -> list[str]:
     """A line in words: row, column, ours, the paper's, the difference, whether they agree."""
     words = {True: "yes", False: "no", None: ""}
-    difference = "" if line["difference"] is None else f"{line['difference']:+.4g}"
+    difference = ""
+    if line["difference"] is not None:
+        difference = f"{line['difference']:{'+,.0f' if line['difference'] % 1 == 0 else '+.4g'}}"
     return [line["row"], line["column"], _ours(line), line["printed"] or "", difference, words[line["agrees"]]]
 
 
@@ -165,5 +180,5 @@ def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
     return "\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]])
 
 
-def _list(sentences: Any) -> str:
+def _list(sentences: Iterable[str]) -> str:
     return "\n".join(f"- {sentence}" for sentence in sentences)

@@ -39,7 +39,6 @@ def reproduce(
     gather: bool = False,
     pages: str | Path | None = None,
     progress: bool = False,
-    command: str | None = None,
 ) -> dict[str, Any]:
     """Run an item to its end, from where it was left, and write its JSON, its page and its figures; the JSON's content.
 
@@ -55,16 +54,16 @@ def reproduce(
     """
     found, out = find(item), Path(out)
     run = _chosen(found.run(scale), seeds)
-    if found.status == "needs a GPU and ImageNet" and scale == "cpu":
+    if found.status == "needs a GPU and ImageNet" and scale == "cpu" and not gather:
         raise ConfigError(
             f"an item runs where its data and its machine are, however: {item} needs {found.needs}; see its plan with "
-            "--dry-run, or run it there with --scale paper"
+            "--dry-run, what needs no training with --gather, or run it there with --scale paper"
         )
     checkpoint.prepare_folder(out)
     result = _exact(found) if found.status == "exact" else _trained(found, run, out, jobs, threads, gather, progress)
     document = strict_json.plain(
         {
-            "command": command or f"multum.reproduce({item!r})",
+            "command": f"multum reproduce {item}" + ("" if scale == "cpu" else f" --scale {scale}"),
             "versions": versions(),
             "machine": machine(),
             "paper": found.title,
@@ -102,17 +101,19 @@ def _trained(item: Item, run: Run, out: Path, jobs: int, threads: int | None, ga
         threads = threads or max(1, torch.get_num_threads() // jobs)
         epochs = max((row.epochs for row in run.rows), default=1)
         with locked(out):
-            outcomes = run_cells(cells, {}, folder, epochs, runner_for("here", jobs, None), threads, progress)
+            titles = {cell.name: row.label for row in run.rows for cell in row.cells()}
+            runner = runner_for("here", jobs, None)
+            outcomes = run_cells(cells, {}, folder, epochs, runner, threads, progress, titles)
     trained = Trained.read(run, folder, outcomes)
     from .charts import CHARTS, ordering_chart  # these bring matplotlib and pandas
     from .inside import EXTRAS
 
     more, pictures = EXTRAS[item.id](trained) if item.id in EXTRAS else ([], {})
     pictures = {**pictures, **(CHARTS[item.id](trained) if item.id in CHARTS else {})}
-    sizes = exact(item).lines if has_exact(item) and run.scale == "paper" else ()
     result = Result(
         item.id,
-        (*lines(trained), *more, *sizes),
+        (*lines(trained), *more),
+        exact=exact(item).lines if has_exact(item) else (),
         departs=run.departs,
         reduced=run.reduced,
         scale=run.scale,

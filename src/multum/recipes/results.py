@@ -78,6 +78,7 @@ class Result:
 
     item: str
     lines: tuple[Line, ...]
+    exact: tuple[Line, ...] = ()  # of an item that trains: what needs no training, in the paper's setting
     departs: tuple[str, ...] = ()
     reduced: tuple[str, ...] = ()
     scale: str = "paper"
@@ -88,7 +89,7 @@ class Result:
     @property
     def unexplained(self) -> tuple[Line, ...]:
         """Lines that disagree with the paper and say no reason."""
-        return tuple(line for line in self.lines if line.agrees is False and not line.remark)
+        return tuple(line for line in (*self.lines, *self.exact) if line.agrees is False and not line.remark)
 
     @property
     def missing(self) -> tuple[Mapping[str, Any], ...]:
@@ -107,7 +108,10 @@ class Result:
             "scale": self.scale,
             "reduced": list(self.reduced),
             "departs": list(self.departs),
-            "lines": [{**asdict(line), "difference": line.difference} for line in self.lines],
+            **{
+                name: [{**asdict(line), "difference": line.difference} for line in found]
+                for name, found in (("lines", self.lines), ("exact", self.exact))
+            },
             "orderings": [{**asdict(o), "verdict": o.verdict} for o in self.orderings],
             "pictures": {
                 name: {"title": p.title, "caption": p.caption, "numbers": p.numbers.to_dict("list")}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Group
@@ -12,7 +12,7 @@ from rich.text import Text
 
 from . import ITEMS
 from .base import PAPERS, STATUSES, Item
-from .pages import SHOWN, line_cells, ordering_cells, summary
+from .pages import SHOWN, line_cells, ordering_cells, remarked, summary
 from .plan import Plan
 
 __all__ = ["listing", "planned", "result"]
@@ -68,25 +68,25 @@ def _hours(hours: float) -> str:
 
 
 def result(document: Mapping[str, Any]) -> Group:
-    """Every number beside the paper's with the difference, the orderings, and what came out."""
-    table = Table("row", "column", title=f"{document['paper']}: {document['number']}", title_justify="left")
-    for name in ("ours", "paper", "difference"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("agrees")
-    remarks = any(line["remark"] for line in document["lines"])
-    if remarks:
-        table.add_column("remark")
-    for line in document["lines"]:
-        table.add_row(*line_cells(line), *([line["remark"]] if remarks else []))
-    found: list[Table] = [table]
+    """Every number beside the paper's with the difference, what is remarked, the orderings, and what came out."""
+    lines = [*document["lines"], *document["exact"]]
+    table = _table(f"{document['paper']}: {document['number']}", ["row", "column"], ["ours", "paper", "difference"])
+    for line in lines:
+        table.add_row(*line_cells(line))
+    found: list[Table | Text] = [table, *(Text(remark, "dim") for remark in remarked(lines))]
     if document["orderings"]:
-        orderings = Table(title="what the paper orders", title_justify="left")
-        for name in ("column", "better in the paper", "worse"):
-            orderings.add_column(name)
-        for name in ("paper", "ours", "95 % interval"):
-            orderings.add_column(name, justify="right", no_wrap=True)
-        orderings.add_column("verdict", no_wrap=True)
-        for o in document["orderings"][:SHOWN]:
-            orderings.add_row(*ordering_cells(o))
+        words = ["column", "better in the paper", "worse"]
+        orderings = _table("what the paper orders", words, ["paper", "ours", "95 % interval"])
+        for ordering in document["orderings"][:SHOWN]:
+            orderings.add_row(*ordering_cells(ordering))
         found.append(orderings)
     return Group(*found, Text(summary(document), "bold"))
+
+
+def _table(title: str, words: Sequence[str], numbers: Sequence[str]) -> Table:
+    """Columns of words, of numbers, and the verdict."""
+    table = Table(*words, title=escape(title), title_justify="left")
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("agrees" if "difference" in numbers else "verdict", no_wrap=True)
+    return table
