@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -33,21 +34,27 @@ def page(document: Document) -> str:
 
 def summary(document: Document) -> str:
     """What came out, in one sentence."""
-    lines = [line for line in (*document["lines"], *document["exact"]) if line["agrees"] is not None]
+    every = [*document["lines"], *document["exact"]]
+    lines = [line for line in every if line["agrees"] is not None]
     printed, checks = ([x["agrees"] for x in lines if (x["printed"] is None) == own] for own in (False, True))
+    own = sum(line["printed"] is None and line["agrees"] is None for line in every)
     counts = Counter(o["verdict"] for o in document["orderings"])
     told = []
     if printed:
         told.append(f"{sum(printed)} of {len(printed)} printed numbers agree to the last digit")
     if checks:
         told.append(f"{sum(checks)} of {len(checks)} checks hold")
+    if own:
+        told.append(f"{own} numbers that the paper does not print")
     if counts:
-        every = sum(counts.values())
-        told.append(f"of {every} orderings " + ", ".join(f"{counts[v]} {_short(v)}" for v in VERDICTS if counts[v]))
+        told.append(
+            f"of {sum(counts.values())} orderings "
+            + ", ".join(f"{counts[v]} {_short(v)}" for v in VERDICTS if counts[v])
+        )
     waiting = sum(cell["status"] != "done" for cell in document["cells"])
     if waiting:
         told.append(f"{waiting} of {len(document['cells'])} cells are not done")
-    return "; ".join(told) if told else "nothing to compare with: the paper prints no number for it"
+    return "; ".join(told) or "nothing was run"
 
 
 def _short(verdict: str) -> str:
@@ -147,8 +154,14 @@ def remarked(lines: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _digits(value: float) -> int:
-    """So that four figures are seen."""
-    return 4 if abs(value) < 1 else 3 if abs(value) < 10 else 2
+    """So that four figures are seen, and three below 1.
+
+    >>> _digits(56.34), _digits(0.0731), _digits(0.00468)
+    (2, 4, 5)
+    """
+    if abs(value) >= 1:
+        return 3 if abs(value) < 10 else 2
+    return 2 - math.floor(math.log10(max(abs(value), 1e-6)))
 
 
 def line_cells(line: Mapping[str, Any]) -> list[str]:
