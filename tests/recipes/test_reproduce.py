@@ -193,6 +193,14 @@ def test_exact_items_are_run_and_written(id: str, tmp_path: Path) -> None:
     assert all(line["agrees"] is not False or line["remark"] for line in document["lines"])
 
 
+def test_a_note_beside_the_json_ends_the_page(tmp_path: Path) -> None:
+    (tmp_path / "mimo").mkdir()
+    (tmp_path / "mimo" / "footnote2.note.md").write_text("It *is* so.\n")
+    document = module.reproduce("mimo/footnote2", tmp_path)
+    text = (tmp_path / "mimo" / "footnote2.md").read_text()
+    assert text == page(document, "It *is* so.") and text.endswith("## What we make of it\n\nIt *is* so.\n")
+
+
 def test_index_lists_what_lies_in_the_folder(tmp_path: Path) -> None:
     module.reproduce("mimo/footnote2", tmp_path)
     module.reproduce("packed/figure5", tmp_path)

@@ -17,8 +17,12 @@ Document = Mapping[str, Any]
 SHOWN = 40  # orderings in a page; all are in the JSON
 
 
-def page(document: Document) -> str:
-    """The setting, our numbers beside the paper's, the figures, what agrees and what does not."""
+def page(document: Document, note: str = "") -> str:
+    """The setting, our numbers beside the paper's, the figures, what agrees and what does not.
+
+    Args:
+        note: what a person makes of it, in Markdown.
+    """
     stem = document["item"].partition("/")[2]
     parts = [f"# {document['paper']}: {document['number']}", f"{document['shows']}.", _setting(document)]
     if document["lines"]:
@@ -29,6 +33,8 @@ def page(document: Document) -> str:
         file = f"{stem}-{name}" if name else stem
         parts.append(f"## {picture['title']}\n\n![{picture['title']}]({file}.png)\n\n{picture['caption']}")
     parts += ["## What agrees, and what does not", *_agreement(document)]
+    if note:
+        parts += ["## What we make of it", note.strip()]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

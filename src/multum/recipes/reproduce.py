@@ -50,7 +50,8 @@ def reproduce(
         seeds: some of the item's own seeds; by default all.
         jobs: cells at once, each in a process of its own.
         gather: train nothing; write what is done.
-        pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`.
+        pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
+            ITEM.note.md, where someone wrote it.
     """
     found, out = find(item), Path(out)
     run = _chosen(found.run(scale), seeds)
@@ -155,5 +156,6 @@ def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: 
         place.with_name(f"{stem}.png").write_bytes(svg.png(picture.drawing))
         place.with_name(f"{stem}.svg").write_text(svg.svg(picture.drawing))
     checkpoint.write_text(place.with_suffix(".json"), strict_json.dumps(document) + "\n")
-    checkpoint.write_text(place.with_suffix(".md"), page(document))
+    note = place.with_suffix(".note.md")  # a person's, and the only part of a page that is not in the JSON
+    checkpoint.write_text(place.with_suffix(".md"), page(document, note.read_text() if note.is_file() else ""))
     checkpoint.write_text(pages / "index.md", index(pages))
