@@ -14,7 +14,7 @@ from scipy import stats
 
 import multum
 from multum.comparing import runners
-from multum.errors import ConfigError
+from multum.errors import ConfigError, DataError
 from multum.recipes import ITEMS
 from multum.recipes import reproduce as module
 from multum.recipes.base import Item, Row, Run, table
@@ -167,6 +167,14 @@ def test_what_fails_is_told_and_stops_nothing(item: Item, tmp_path: Path, monkey
     document = module.reproduce(item.id, tmp_path, seeds=[0], threads=1)
     assert {cell["row"]: cell["status"] for cell in document["cells"]} == {"one": "done", "four": "failed"}
     assert "nonsense" in page(document) and "What failed" in page(document)
+
+
+def test_missing_data_is_told_once_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULTUM_DATA", str(tmp_path / "empty"))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(DataError, match=r"packed/table11 needs uci_boston, however: .*is none of them"):
+        module.reproduce("packed/table11", tmp_path / "out")
+    assert not (tmp_path / "out" / "cells").exists()
 
 
 def test_the_page_says_what_is_smaller_and_how_the_paper_was_left(item: Item, tmp_path: Path) -> None:

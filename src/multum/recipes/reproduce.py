@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from .. import strict_json
-from ..comparing.compare import locked, run_cells, runner_for
+from ..comparing.cells import Cell
 from ..comparing.document import machine, versions
-from ..comparing.work import Outcome
-from ..errors import ConfigError
+from ..comparing.engine import locked, run_cells, runner_for
+from ..comparing.work import Outcome, finished
+from ..data.sources import load_data, load_items
+from ..errors import ConfigError, DataError
 from ..training import checkpoint
 from . import find
 from .base import Item, Run
@@ -98,6 +100,7 @@ def _trained(item: Item, run: Run, out: Path, jobs: int, threads: int | None, ga
     cells, folder = run.cells(), out / CELLS
     outcomes: Mapping[str, Outcome] = {}
     if not gather:
+        _check_data(run, [cell for cell in cells if finished(folder / cell.name) is None])
         folder.mkdir(exist_ok=True)
         threads = threads or max(1, torch.get_num_threads() // jobs)
         epochs = max((row.epochs for row in run.rows), default=1)
@@ -123,6 +126,16 @@ def _trained(item: Item, run: Run, out: Path, jobs: int, threads: int | None, ga
     )
     forest = ordering_chart(result)
     return replace(result, pictures={**pictures, **({} if forest is None else {"orderings": forest})})
+
+
+def _check_data(run: Run, waiting: Sequence[Cell]) -> None:
+    """Data that cannot be read is told now, and not by every cell."""
+    needed = {("data", cell.data) for cell in waiting} | {("foreign", name) for cell in waiting for name in cell.ood}
+    for kind, name in sorted(needed):
+        try:
+            load_data(name) if kind == "data" else load_items(name)
+        except DataError as error:
+            raise DataError(f"{run.item} needs {name}, however: {error}") from error
 
 
 def _cells(trained: Trained) -> list[dict[str, Any]]:
