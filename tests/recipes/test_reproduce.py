@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,7 +21,7 @@ from multum.recipes import reproduce as module
 from multum.recipes.base import Item, Row, Run, table
 from multum.recipes.facts import FACTS, Facts
 from multum.recipes.measured import COLUMNS, lines, orderings
-from multum.recipes.pages import index, page, summary
+from multum.recipes.pages import page, summary, write_pages
 from multum.recipes.results import Ordering
 from multum.recipes.trained import Trained
 
@@ -212,7 +213,9 @@ def test_a_note_beside_the_json_ends_the_page(tmp_path: Path) -> None:
 def test_index_lists_what_lies_in_the_folder(tmp_path: Path) -> None:
     module.reproduce("mimo/footnote2", tmp_path)
     module.reproduce("packed/figure5", tmp_path)
-    text = index(tmp_path)
+    (tmp_path / "packed" / "other.json").write_text('{"format": 0}')
+    write_pages(tmp_path)
+    text = (tmp_path / "index.md").read_text()
     assert re.findall(r"\[(\S+)\]\((\S+)\.md\)", text) == [("mimo/footnote2",) * 2, ("packed/figure5",) * 2]
 
 
@@ -242,3 +245,36 @@ def test_the_plan_is_shown(tmp_path: Path) -> None:
     planned = json.loads(command("mimo/table1-2", "--dry-run", "--json", cwd=tmp_path).stdout)
     assert planned["cells"] == 27 and planned["hours"] > 0
     assert not list(tmp_path.iterdir())
+
+
+# -- what is committed -------------------------------------------------------------------------------------------------
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def test_every_committed_page_is_what_its_json_says(tmp_path: Path) -> None:
+    shutil.copytree(RESULTS, tmp_path / "results")
+    for path in (tmp_path / "results").glob("*/*.md"):
+        if not path.name.endswith(".note.md"):
+            path.unlink()
+    write_pages(tmp_path / "results")
+    pages = sorted(path.relative_to(RESULTS) for path in RESULTS.glob("*/*.md"))
+    assert len(pages) >= 20 and pages == sorted(
+        path.relative_to(tmp_path / "results") for path in (tmp_path / "results").glob("*/*.md")
+    )
+    for name in [*pages, "index.md"]:
+        assert (tmp_path / "results" / name).read_text() == (RESULTS / name).read_text(), name
+
+
+def test_committed_results_are_whole_and_of_no_machine() -> None:
+    documents = [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*/*.json"))]
+    assert {d["item"] for d in documents} <= set(ITEMS)
+    for document in documents:
+        text = json.dumps(document)
+        assert not re.search(r"/(tmp|home|root|work)/", text), document["item"]
+        names = [f"-{name}" if name else "" for name in document["pictures"]]
+        for name in names:
+            assert (RESULTS / f"{document['item']}{name}.png").is_file()
+    full = [d for d in documents if d["status"] == "full"]
+    assert {d["item"] for d in full} == {id for id, item in ITEMS.items() if item.status == "full"}
+    assert all(cell["status"] == "done" for d in full for cell in d["cells"])

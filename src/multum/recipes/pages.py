@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .results import VERDICTS
+from ..training import checkpoint
+from .results import FORMAT, VERDICTS
 
-__all__ = ["SHOWN", "index", "line_cells", "ordering_cells", "page", "remarked", "summary"]
+__all__ = ["SHOWN", "line_cells", "ordering_cells", "page", "remarked", "summary", "write_pages"]
 
 Document = Mapping[str, Any]
 SHOWN = 40  # orderings in a page; all are in the JSON
@@ -179,16 +180,18 @@ def line_cells(line: Mapping[str, Any]) -> list[str]:
     return [line["row"], line["column"], _ours(line), line["printed"] or "", difference, words[line["agrees"]]]
 
 
-def index(folder: Path) -> str:
-    """All pages of a folder in one table."""
-    documents = [json.loads(path.read_text()) for path in sorted(folder.glob("*/*.json"))]
-    rows = [
-        [f"[{d['item']}]({d['item']}.md)", d["number"], d["shows"], d["status"], summary(d)]
-        for d in documents
-        if "item" in d
-    ]
+def write_pages(folder: Path) -> None:
+    """Every page of a folder, and their index, from its JSON; what a person made of it is read from ITEM.note.md."""
+    rows = []
+    for path in sorted(folder.glob("*/*.json")):
+        document, note = json.loads(path.read_text()), path.with_suffix(".note.md")
+        if document.get("format") != FORMAT:
+            continue
+        checkpoint.write_text(path.with_suffix(".md"), page(document, note.read_text() if note.is_file() else ""))
+        link = f"[{document['item']}]({document['item']}.md)"
+        rows.append([link, document["number"], document["shows"], document["status"], summary(document)])
     head = ["item", "in the paper", "shows", "status", "what came out"]
-    return f"# Tables and figures that were run\n\n{_table(head, rows)}\n"
+    checkpoint.write_text(folder / "index.md", f"# Tables and figures that were run\n\n{_table(head, rows)}\n")
 
 
 def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:

@@ -21,7 +21,7 @@ from . import find
 from .base import Item, Run
 from .exact import exact, has_exact
 from .measured import lines, orderings
-from .pages import index, page
+from .pages import write_pages
 from .results import Picture, Result
 from .trained import Trained
 
@@ -159,7 +159,7 @@ def _cells(trained: Trained) -> list[dict[str, Any]]:
 
 
 def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:
-    """Figures, JSON, page and index; a page comes from its JSON alone."""
+    """Figures, JSON, and all pages with their index, so that notes written since are on them."""
     from ..reports import svg  # brings matplotlib
 
     place = pages / document["item"]
@@ -169,6 +169,4 @@ def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: 
         place.with_name(f"{stem}.png").write_bytes(svg.png(picture.drawing))
         place.with_name(f"{stem}.svg").write_text(svg.svg(picture.drawing))
     checkpoint.write_text(place.with_suffix(".json"), strict_json.dumps(document) + "\n")
-    note = place.with_suffix(".note.md")  # a person's, and the only part of a page that is not in the JSON
-    checkpoint.write_text(place.with_suffix(".md"), page(document, note.read_text() if note.is_file() else ""))
-    checkpoint.write_text(pages / "index.md", index(pages))
+    write_pages(pages)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["LOWER", "VERDICTS", "Line", "Ordering", "Picture", "Result"]
+__all__ = ["FORMAT", "LOWER", "VERDICTS", "Line", "Ordering", "Picture", "Result"]
 
+FORMAT = 1  # of the documents
 LOWER = ("NLL", "ECE", "FPR95", "cNLL", "cECE", "RMSE")  # columns where less is better begin so
 VERDICTS = {
     "holds": "holds: the interval of our difference has the paper's sign",
@@ -103,7 +104,7 @@ class Result:
     def document(self) -> dict[str, Any]:
         """All of it in plain values, for JSON."""
         return {
-            "format": 1,
+            "format": FORMAT,
             "item": self.item,
             "scale": self.scale,
             "reduced": list(self.reduced),
