@@ -43,9 +43,15 @@ def selection(name: str) -> tuple[str, str, list[str]]:
 
     >>> selection("folder:pets#size=64,hold_out=cat+dog")
     ('folder:pets#size=64', 'hold_out', ['cat', 'dog'])
+    >>> selection("mnist#test=2000"), selection("csv:a.csv#test=b.csv")[1]
+    (('mnist', 'test', ['2000']), '')
     """
-    found = re.search(r"[#,](hold_out|only|first|test)=([^#=]+)$", name)
-    return (name[: found.start()], found[1], [unquote(c) for c in found[2].split("+")]) if found else (name, "", [])
+    # A table's own field `test` names a file.
+    found = re.search(r"[#,](?:(hold_out|only|first)=([^#=]+)|(test)=(\d+))$", name)
+    if not found:
+        return name, "", []
+    choice, chosen = found[1] or found[3], found[2] or found[4]
+    return name[: found.start()], choice, [unquote(word) for word in chosen.split("+")]
 
 
 def with_selection(name: str, choice: str, classes: Sequence[str]) -> str:

@@ -74,7 +74,7 @@ def plan(run: Run, rate: float = CPU_RATE, gpu_rate: float = A100_RATE) -> Plan:
     >>> from multum.recipes import find
     >>> found = plan(find("mimo/figure3").run("cpu"), rate=10)
     >>> found.cells, round(found.hours, 2)
-    (2, 0.66)
+    (2, 0.44)
     """
     rows, training = [], 0.0
     seen: set[str] = set()
