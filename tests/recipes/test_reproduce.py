@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shutil
@@ -11,17 +12,20 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from scipy import stats
 
 import multum
+from multum import cli
 from multum.comparing import runners
 from multum.errors import ConfigError, DataError
-from multum.recipes import ITEMS
+from multum.recipes import ITEMS, find, show
 from multum.recipes import reproduce as module
 from multum.recipes.base import Item, Row, Run, table
 from multum.recipes.facts import FACTS, Facts
 from multum.recipes.measured import COLUMNS, lines, orderings
 from multum.recipes.pages import page, summary, write_pages
+from multum.recipes.plan import plan
 from multum.recipes.results import Ordering
 from multum.recipes.trained import Trained
 
@@ -231,20 +235,26 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 def test_the_command(tmp_path: Path) -> None:
     listed = command("--list", "--json", cwd=tmp_path)
     assert len(json.loads(listed.stdout)) == 42
-    done = command("mimo/footnote2", "--out", "here", cwd=tmp_path)
-    assert done.returncode == 0 and "36.479194" in done.stdout and "agree to the last digit" in done.stdout
-    document = json.loads((tmp_path / "here" / "mimo" / "footnote2.json").read_text())
-    assert document["command"] == "multum reproduce mimo/footnote2"  # and no place of one machine
-    wrong = command("mimo/footnot2", cwd=tmp_path)
-    assert wrong.returncode == 2 and "mimo/footnote2" in wrong.stderr and "Traceback" not in wrong.stderr
+    done = command("packed/figure5", "--out", "here", cwd=tmp_path)
+    assert done.returncode == 0 and "KL (17)" in done.stdout and "60 of 60 checks hold" in done.stdout
+    document = json.loads((tmp_path / "here" / "packed" / "figure5.json").read_text())
+    assert document["command"] == "multum reproduce packed/figure5"  # and no place of one machine
+
+
+def test_a_wrong_name_is_told_without_a_traceback(capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["multum", "reproduce", "mimo/footnot2"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    assert stopped.value.code == 2 and "mimo/footnote2" in capsys.readouterr().err
 
 
 def test_the_plan_is_shown(tmp_path: Path) -> None:
-    shown = command("packed/table2", "--dry-run", cwd=tmp_path)
-    assert shown.returncode == 0 and "392,016,288" in shown.stdout and "A100" in shown.stdout
-    planned = json.loads(command("mimo/table1-2", "--dry-run", "--json", cwd=tmp_path).stdout)
-    assert planned["cells"] == 27 and planned["hours"] > 0
-    assert not list(tmp_path.iterdir())
+    item = find("mimo/figure3")
+    shown = io.StringIO()
+    Console(file=shown, width=120).print(show.planned(plan(item.run("cpu"), rate=24), item, "cpu"))
+    text = " ".join(shown.getvalue().split())
+    assert "as in the paper" in text and "one A100" in text and "Needs: CIFAR-10" in text
+    assert "2 different cells" in text and "epochs, rate and pooling of the SmallCNN are not stated" in text
 
 
 # -- what is committed -------------------------------------------------------------------------------------------------
