@@ -479,7 +479,9 @@ def compare_compiled(method, backend: str) -> None:
                 torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("method", [Deep(members=2), Packed(members=2, alpha=1)], ids=kind)
+@pytest.mark.parametrize(
+    "method", [Deep(members=2), pytest.param(Packed(members=2, alpha=1), marks=pytest.mark.slow)], ids=kind
+)
 def test_compiled_is_eager(method):
     compare_compiled(method, "aot_eager")
 

@@ -389,6 +389,7 @@ def test_a_users_network_is_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(multum.load(tmp_path / "model.safetensors", network=TransformerNet)(x), ens(x))
 
 
+@pytest.mark.slow
 def test_the_ensemble_compiles() -> None:
     net, x = NormNet(), random(4, 4, 6, 6).float()
     ens = ensemble(net, x, norm="own").eval()

@@ -576,6 +576,7 @@ def test_a_users_layer_keeps_its_forward():
     assert type(ens.member(0)[0]) is Standardised
 
 
+@pytest.mark.slow
 def test_compiled():
     ens, x = mixed("densenet-like", members=2)
     expected = copy.deepcopy(ens).train()(x)

@@ -183,7 +183,11 @@ def test_every_golden_row_is_a_row_or_said_not_to_be() -> None:
     assert set(GOLDEN) == {*SAME, *NOT_TRAINED} and not set(SAME) & NOT_TRAINED
 
 
-@pytest.mark.parametrize("golden", SAME)
+# Rows of one network and of Packed are counted by tests of that method too, and by the exact items below.
+@pytest.mark.parametrize(
+    "golden",
+    [pytest.param(g, marks=pytest.mark.slow) if g.startswith(("single/", "packed(")) else g for g in SAME],
+)
 def test_the_cost_is_golden(golden: str) -> None:
     id, label = SAME[golden]
     row = find(id).run("paper").row(label)
