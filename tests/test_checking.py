@@ -198,7 +198,7 @@ def test_dropout_modules_are_compared():
 def test_large_outputs():
     network = nn.Linear(6, 3)
     network.weight.data *= 1e6
-    findings(network, Deep(members=2, init="pretrained"))
+    assert findings(network, Deep(members=2, init="pretrained"))  # a broken promise raises
 
 
 def test_frozen_networks():
@@ -207,7 +207,7 @@ def test_frozen_networks():
 
 
 def test_one_row_and_half_a_network():
-    findings(nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), x=X[:1])
+    assert findings(nn.Sequential(nn.Linear(6, 3), nn.BatchNorm1d(3)), x=X[:1])
 
 
 # -- the networks of the brief -----------------------------------------------------------------------------------------

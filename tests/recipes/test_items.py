@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 import multum
+from meta_counts import shortcuts  # noqa: F401  (used by every test here)
 from multum.errors import ConfigError
 from multum.recipes import ITEMS, catalogue, find
 from multum.recipes.base import SCALES, STATUSES, Printed, Row, Run, table
 from multum.recipes.counting import COLUMNS, build, cost_of, training_macs
 from multum.recipes.exact import exact, has_exact
 from multum.recipes.plan import plan
-from multum.rewrite import thin
 from multum.training.recipe import Recipe
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())
@@ -79,28 +79,6 @@ NOT_TRAINED = {
     *("single/WRN-28-5/c10", "single/WRN-28-5/c100"),
     *("hypernet/WRN-28-10/c10", "mixture/WRN-28-10"),  # not one count each; below
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def shortcuts():
-    """One trace per network serves all of its ensembles, and none of them is tried under vmap."""
-    trace, traced = thin.trace_channels, {}
-
-    def trace_once(network, x):
-        if network not in traced:
-            traced[network] = trace(network, x)
-        return traced[network]
-
-    probe = multum.Ensemble._probe
-
-    def probe_real(self, example, *args, **kwargs):
-        meta = any(p.is_meta for p in self.parameters())
-        return None if meta else probe(self, example, *args, **kwargs)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(thin, "trace_channels", trace_once)
-        patch.setattr(multum.Ensemble, "_probe", probe_real)
-        yield
 
 
 # -- the catalogue -----------------------------------------------------------------------------------------------------
