@@ -26,6 +26,7 @@ from ..data.sines import waves
 from ..ensemble import Ensemble
 from ..evaluation.predict import RegressionPrediction, predict
 from ..evaluation.regression import in_units
+from ..evaluation.statistics import over_seeds
 from ..reports.palette import INK, MUTED, drawing, look
 from .results import Line, Picture
 from .trained import Trained
@@ -46,8 +47,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     >>> mean_and_error([1.0, 3.0]), mean_and_error([2.0])
     ((2.0, 1.0), (2.0, None))
     """
-    found = np.asarray(values, dtype=float)
-    return float(found.mean()), float(found.std(ddof=1) / len(found) ** 0.5) if len(found) > 1 else None
+    found = over_seeds(values)
+    return found.mean, found.error if found.n > 1 else None
 
 
 def jackknife(statistic: Callable[[Tensor], float], rows: Tensor) -> float:

@@ -111,11 +111,11 @@ def lines(trained: Trained) -> Iterator[Line]:
                 error=found.error if found.n > 1 else None,
                 seeds=found.n,
             )
-        for column, value in SPREADS.items():
-            printed = run.printed.get(row.label, {}).get(column)
-            found = over_seeds(list(trained.values(row.label, value).values()) or [0.0])
-            if printed is not None and found.n > 1:
-                yield Line(row.label, column, found.std, printed.text, seeds=found.n)
+        for column in SPREADS.keys() & run.printed.get(row.label, {}).keys():
+            values = trained.values(row.label, SPREADS[column])
+            if len(values) > 1:
+                spread = over_seeds(list(values.values())).std
+                yield Line(row.label, column, spread, run.printed[row.label][column].text, seeds=len(values))
 
 
 def orderings(trained: Trained) -> Iterator[Ordering]:

@@ -85,21 +85,12 @@ class Result:
     scale: str = "paper"
     orderings: tuple[Ordering, ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)  # by the end of its file's name, "" for the first
-    cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, settings
+    cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, items
 
     @property
     def unexplained(self) -> tuple[Line, ...]:
         """Lines that disagree with the paper and say no reason."""
         return tuple(line for line in (*self.lines, *self.exact) if line.agrees is False and not line.remark)
-
-    @property
-    def missing(self) -> tuple[Mapping[str, Any], ...]:
-        """Cells that were not run to their end."""
-        return tuple(cell for cell in self.cells if cell["status"] != "done")
-
-    def value(self, row: str, column: str) -> Line:
-        """One line."""
-        return next(line for line in self.lines if (line.row, line.column) == (row, column))
 
     def document(self) -> dict[str, Any]:
         """All of it in plain values, for JSON."""

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -15,6 +16,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
+from ...comparing.columns import value_of
 from ...evaluation.statistics import over_seeds
 from ...reports.charts.scales import PERCENT, ROUND, log_axis
 from ...reports.formats import count
@@ -46,22 +48,10 @@ TRIPLE = re.compile(r"PE-\((\d+),(\d+),(\d+)\)")
 Measure = Callable[[Mapping[str, Any]], float | None]
 
 
-def _aupr(result: Mapping[str, Any]) -> float | None:
-    """Of the maximum probability, as in the papers on CIFAR; the mean over foreign sets."""
-    found = [scores["msp"]["aupr"] for scores in result["numbers"].get("ood", {}).values()]
-    return sum(found) / len(found) if found else None
-
-
+# The same numbers as a comparison's columns; OOD detection is by the maximum probability, as in the papers on CIFAR.
 MEASURES: dict[str, Measure] = {
-    "accuracy": lambda result: result["numbers"].get("accuracy"),
-    "aupr": _aupr,
-    "disagreement": lambda result: result["numbers"].get("disagreement"),
-    "ece": lambda result: result["numbers"].get("ece"),
-    "kl": lambda result: result["numbers"].get("kl"),
-    "member_accuracy": lambda result: result["numbers"].get("member_accuracy"),
-    "member_nll": lambda result: result["numbers"].get("member_nll"),
-    "nll": lambda result: result["numbers"].get("nll"),
-    "params": lambda result: result["cost"].get("params"),
+    key: partial(value_of, key=key)
+    for key in ("accuracy", "aupr", "disagreement", "ece", "kl", "member_accuracy", "member_nll", "nll", "params")
 }
 
 
