@@ -151,6 +151,20 @@ def test_a_second_run_elsewhere_gives_the_same_numbers(item: Item, tmp_path: Pat
     assert {cell["seed"] for cell in runs[0]["cells"]} == {1}
 
 
+def test_cells_run_where_they_are_asked_to(item: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = {}
+
+    def on_ray(cells, out, threads, begin, *, jobs, address):
+        asked.update(cells=len(cells), jobs=jobs, address=address)
+        return iter(())
+
+    monkeypatch.setattr(runners, "on_ray", on_ray)
+    document = module.reproduce(item.id, tmp_path, jobs=3, on="ray", address="head:6379")
+    assert asked == {"cells": len(document["cells"]), "jobs": 3, "address": "head:6379"}
+    with pytest.raises(ConfigError, match="here or on ray"):
+        module.reproduce(item.id, tmp_path, on="mars")
+
+
 def test_gather_trains_nothing_and_says_what_is_missing(
     item: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from ..errors import ConfigError, TrainingError
 from . import runners
@@ -13,10 +14,12 @@ from .cells import Cell
 from .live import Watch
 from .work import Outcome
 
-__all__ = ["locked", "run_cells", "runner_for"]
+__all__ = ["Runner", "locked", "run_cells", "runner_for"]
+
+Runner: TypeAlias = Callable[..., Iterator[Outcome]]
 
 
-def runner_for(on: str, jobs: int, address: str | None) -> Callable[..., Iterator[Outcome]]:
+def runner_for(on: str, jobs: int, address: str | None) -> Runner:
     """Where cells run: "here", in this process or in several, or on "ray"."""
     if jobs < 1:
         raise ConfigError(f"jobs is a whole number >= 1, however: jobs={jobs}")
@@ -32,7 +35,7 @@ def run_cells(
     refused: Mapping[str, Outcome],
     out: Path,
     epochs: int,
-    runner: Callable[..., Iterator[Outcome]],
+    runner: Runner,
     threads: int,
     progress: bool,
     titles: Mapping[str, str] | None = None,

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
-from . import hypernet, hypernet_appendix, mimo, mixture, packed, packed_ablations, packed_appendix
+from . import hypernet, hypernet_appendix, mimo, mimo_subnetworks, mixture, packed, packed_ablations, packed_appendix
 from .base import Item
 
 __all__ = ["ITEMS", "catalogue", "find"]
 
-_MODULES = (packed, packed_ablations, packed_appendix, mixture, mimo, hypernet, hypernet_appendix)
+_MODULES = (packed, packed_ablations, packed_appendix, mixture, mimo_subnetworks, mimo, hypernet, hypernet_appendix)
 ITEMS: dict[str, Item] = {item.id: item for module in _MODULES for item in module.ITEMS}
 
 

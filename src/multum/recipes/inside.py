@@ -31,6 +31,7 @@ from ..reports.inside import conditional_variance_plot, interpolation_plot, path
 from ..training.checkpoint import states
 from .bias import bias_and_variance, mean_and_error
 from .results import Line, Picture
+from .sparsity import by_sparsity
 from .trained import Trained
 
 __all__ = ["EXTRAS", "Extra"]
@@ -294,6 +295,7 @@ EXTRAS: dict[str, Extra] = {
     "mimo/figure3": _subnetworks,
     "mimo/figure4-left": _listening,
     "mimo/figure4-trajectories": _paths,
+    "mimo/figure7-9": by_sparsity,
     "mixture/figure4": _between,
     "packed/table8": _speeds,
 }

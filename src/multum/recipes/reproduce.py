@@ -12,7 +12,7 @@ import torch
 from .. import strict_json
 from ..comparing.cells import Cell
 from ..comparing.document import machine, versions
-from ..comparing.engine import locked, run_cells, runner_for
+from ..comparing.engine import Runner, locked, run_cells, runner_for
 from ..comparing.work import Outcome, finished
 from ..data.sources import load_data, load_items
 from ..errors import ConfigError, DataError
@@ -37,6 +37,8 @@ def reproduce(
     scale: str = "cpu",
     seeds: Sequence[int] | None = None,
     jobs: int = 1,
+    on: str = "here",
+    address: str | None = None,
     threads: int | None = None,
     gather: bool = False,
     pages: str | Path | None = None,
@@ -51,6 +53,7 @@ def reproduce(
         scale: "cpu", or "paper" for its exact setting.
         seeds: some of the item's own seeds; by default all.
         jobs: cells at once, each in a process of its own.
+        on: "here", or "ray" (on this machine, or on the cluster at `address`).
         gather: train nothing; write what is done.
         pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
             ITEM.note.md, where someone wrote it.
@@ -62,8 +65,14 @@ def reproduce(
             f"an item runs where its data and its machine are, however: {item} needs {found.needs}; see its plan with "
             "--dry-run, what needs no training with --gather, or run it there with --scale paper"
         )
+    runner = runner_for(on, jobs, address)
+    threads = threads or max(1, torch.get_num_threads() // jobs)
     checkpoint.prepare_folder(out)
-    result = _exact(found) if found.status == "exact" else _trained(found, run, out, jobs, threads, gather, progress)
+    result = (
+        _exact(found)
+        if found.status == "exact"
+        else _trained(found, run, out, None if gather else runner, threads, progress)
+    )
     document = strict_json.plain(
         {
             "command": f"multum reproduce {item}" + ("" if scale == "cpu" else f" --scale {scale}"),
@@ -96,17 +105,16 @@ def _chosen(run: Run, seeds: Sequence[int] | None) -> Run:
     return replace(run, rows=rows)
 
 
-def _trained(item: Item, run: Run, out: Path, jobs: int, threads: int | None, gather: bool, progress: bool) -> Result:
+def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: int, progress: bool) -> Result:
+    """Lines, orderings and pictures of what is done, after a runner, if there is one, did the rest."""
     cells, folder = run.cells(), out / CELLS
     outcomes: Mapping[str, Outcome] = {}
-    if not gather:
+    if runner is not None:
         _check_data(run, [cell for cell in cells if finished(folder / cell.name) is None])
         folder.mkdir(exist_ok=True)
-        threads = threads or max(1, torch.get_num_threads() // jobs)
         epochs = max((row.epochs for row in run.rows), default=1)
         with locked(out):
             titles = {cell.name: row.label for row in run.rows for cell in row.cells()}
-            runner = runner_for("here", jobs, None)
             outcomes = run_cells(cells, {}, folder, epochs, runner, threads, progress, titles)
     trained = Trained.read(run, folder, outcomes)
     from .charts import CHARTS, ordering_chart  # these bring matplotlib and pandas
