@@ -10,7 +10,7 @@ from .hypernet import (
     ASGD,
     CPU_ASGD,
     DATA,
-    OOD_DEPARTS,
+    NOISE,
     SEEDS,
     WIDE,
     accurate,
@@ -136,7 +136,7 @@ def table_s3_s9(scale: str) -> Run:
     for name in DATA:
         rows_ += foreign_rows({"SGD": accurate(nested=False), "NSGD": accurate()}, S9, name)
     departs = (
-        OOD_DEPARTS[1],
+        NOISE,
         "T0=120 and N=10 are the row sigma=0.5; S5's SWAG is left out",
         "S7's caption 'N = 10 best' and S4's trend do not hold in the printed numbers: neither is asserted",
     )
@@ -211,7 +211,7 @@ def table_s6_s11(scale: str) -> Run:
         ("15.6M, C10", "Params (M)"): "norms are shared here, as in the OOD experiments",
     }
     cutout = "cutout's side, 16, is that of its paper on CIFAR-10; birth is at epoch 160"
-    return Run(rows=tuple(rows_), printed={**printed, **SMALLER}, remarks=remarks, departs=(cutout, OOD_DEPARTS[1]))
+    return Run(rows=tuple(rows_), printed={**printed, **SMALLER}, remarks=remarks, departs=(cutout, NOISE))
 
 
 HEADS = {
@@ -269,7 +269,7 @@ def table_s12_s13(scale: str) -> Run:
         }
         rows_ += foreign_rows(late, LONGER, name)
         rows_ += foreign_rows({"OOD LL": watchful(ablation="LL"), "OOD Ours": watchful()}, ASGD, name)
-    return Run(rows=tuple(rows_), printed=HEADS, departs=(OOD_DEPARTS[1],))
+    return Run(rows=tuple(rows_), printed=HEADS, departs=(NOISE,))
 
 
 ITEMS = (table_s1, table_s3_s9, table_s6_s11, table_s12_s13)

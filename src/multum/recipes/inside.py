@@ -30,6 +30,7 @@ from ..methods import Multihead
 from ..reports.inside import conditional_variance_plot, interpolation_plot, paths_plot, plane_plot
 from ..training.checkpoint import states
 from .bias import bias_and_variance, mean_and_error
+from .norms import each_with_its_own
 from .results import Line, Picture
 from .sparsity import by_sparsity
 from .trained import Trained
@@ -291,6 +292,7 @@ def _named(trained: Trained) -> list[tuple[str, str]]:
 
 EXTRAS: dict[str, Extra] = {
     "hypernet/figure3": _embeddings,
+    "hypernet/table3": each_with_its_own,
     "mimo/figure2": bias_and_variance,
     "mimo/figure3": _subnetworks,
     "mimo/figure4-left": _listening,

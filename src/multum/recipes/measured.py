@@ -15,7 +15,7 @@ from .base import Run
 from .results import LOWER, Line, Ordering
 from .trained import Trained
 
-__all__ = ["COLUMNS", "DEFAULT", "lines", "orderings"]
+__all__ = ["COLUMNS", "DEFAULT", "columns_of", "lines", "orderings"]
 
 Cells: TypeAlias = Mapping[str, Any]
 CRITERIA = {"MSP": "msp", "ML": "max_logit", "Ent.": "entropy", "MI": "mutual_information", "v": "variation_ratio"}
@@ -87,7 +87,7 @@ COLUMNS: dict[str, Callable[[Cells], float | None]] = {
 SPREADS = {"Std of Acc": COLUMNS["Acc"]}
 
 
-def _columns(run: Run) -> list[str]:
+def columns_of(run: Run) -> list[str]:
     """The columns of a run: the printed ones that training gives, then its own; the usual ones where there are none."""
     printed = [column for cells in run.printed.values() for column in cells if column in COLUMNS]
     return list(dict.fromkeys([*printed, *run.columns])) or list(DEFAULT)
@@ -97,7 +97,7 @@ def lines(trained: Trained) -> Iterator[Line]:
     """Mean and standard error over seeds of every row and column, beside the printed number."""
     run = trained.run
     for row in run.rows:
-        for column in _columns(run):
+        for column in columns_of(run):
             values = trained.values(row.label, COLUMNS[column])
             if not values:
                 continue
