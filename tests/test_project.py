@@ -15,11 +15,12 @@ import multum
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "multum"
 
-# A part may import parts of its own level or lower ones. `errors` and `version` are below everything.
+# A part may import parts of its own level or lower ones. `errors`, `memory` and `version` are below everything.
 LEVELS = {
     "errors": 0,
     "parsing": 0,
     "strict_json": 0,
+    "memory": 0,
     "version": 0,
     "models": 1,
     "rewrite": 1,

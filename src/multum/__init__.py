@@ -11,6 +11,7 @@ from .evaluation.cost import Cost, cost
 from .evaluation.evaluate import evaluate
 from .evaluation.loss import loss
 from .evaluation.predict import Prediction, RegressionPrediction, predict
+from .memory import keep_memory
 from .methods import (
     BatchEnsemble,
     Deep,
@@ -63,6 +64,7 @@ __all__ = [
     "errors",
     "evaluate",
     "fit",
+    "keep_memory",
     "load",
     "load_data",
     "loss",

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from .comparing.compare import compare as compare_methods
 from .errors import MultumError
+from .memory import keep_memory
 from .methods import catalogue
 from .parsing import assignments
 from .strict_json import dumps
@@ -311,6 +312,7 @@ def methods(
 
 def main() -> None:
     """Run the command line; multum's own errors are told without a traceback."""
+    keep_memory()
     try:
         app()
     except MultumError as error:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
+from ..memory import keep_memory
 from ..training.interrupt import Stopped
 from .cells import Cell
 from .work import RESULT, Outcome, work
@@ -66,6 +67,7 @@ def _child(cell: Cell, folder: Path, threads: int, sender: Any) -> None:
         os._exit(1)
 
     threading.Thread(target=follow, daemon=True).start()
+    keep_memory()
     try:
         sender.send(work(cell, folder, threads))
     except Stopped as stop:
@@ -122,6 +124,7 @@ def on_ray(
 
 
 def _task(cell: Cell, out: str, mark: str, threads: int) -> tuple[Outcome, dict[str, bytes]]:
+    keep_memory()
     shared = Path(out) / ".shared"
     if shared.is_file() and shared.read_text() == mark:
         return work(cell, Path(out) / cell.name, threads), {}

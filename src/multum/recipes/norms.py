@@ -48,6 +48,8 @@ def each_with_its_own(trained: Trained) -> tuple[list[Line], dict[str, Picture]]
             results.append({"numbers": found.numbers})
         for column in columns_of(trained.run) if results else ():
             values = [value for result in results if (value := COLUMNS[column](result)) is not None]
+            if not values:  # such as a foreign set of the paper's that the rows do not have
+                continue
             mean, error = mean_and_error(values)
             lines.append(Line(f"{row.label}, own statistics", column, mean, error=error, seeds=len(values)))
     return lines, {}
