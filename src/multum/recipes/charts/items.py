@@ -74,7 +74,9 @@ def _shift(trained: Trained) -> dict[str, Picture]:
     ]
     numbers = gathered(trained, "severity", points)
     panels = [Panel(numbers, "severity", name, "severity (0: clean)") for name in ("accuracy", "ece")]
-    caption = f"Means over corruptions; severity 0 is the clean test set. {BARS}"
+    some = sorted({row.shift_items for row in trained.run.rows if row.shift_items})
+    of = "".join(f" of {items:,} test items" for items in some)
+    caption = f"Means over corruptions{of}; severity 0 is the whole clean test set. {BARS}"
     return pictures({"": ("Accuracy and calibration under shift", caption, curves(panels), numbers)})
 
 
