@@ -86,6 +86,23 @@ def test_orderings_are_tested_over_common_seeds() -> None:
     assert ("NLL", "packed", "one") not in found and ("NLL", "one", "packed") not in found  # printed as equal
 
 
+def test_rival_columns_are_ordered_within_a_row() -> None:
+    row = replace(small_run().rows[0], label="ours")
+    printed = table("AUC MSP, AUC MI, AUC v, AUPR MI", "ours | 0.8 0.7 0.7 0.6")
+    run = Run(rows=(row,), printed=printed, rivals=("AUC",))
+    scores = {"msp": {0: 0.60, 1: 0.62}, "mutual_information": {0: 0.50, 1: 0.55}, "variation_ratio": {0: 0.7, 1: 0.6}}
+    cells = {
+        seed: {"numbers": {"ood": {"svhn": {score: {"auroc": x[seed], "aupr": 0.5} for score, x in scores.items()}}}}
+        for seed in (0, 1)
+    }
+    found = {(o.column, o.better, o.worse): o for o in orderings(Trained(run, Path("nowhere"), {"ours": cells}, {}))}
+    assert set(found) == {("AUC, ours", "MSP", "MI"), ("AUC, ours", "MSP", "v")}  # MI and v are printed as equal
+    ours = found["AUC, ours", "MSP", "MI"]
+    expected = stats.ttest_1samp([0.10, 0.07], 0).confidence_interval(0.95)
+    assert (ours.ours, ours.paper) == pytest.approx((0.085, 0.1))
+    assert (ours.low, ours.high) == pytest.approx((expected.low, expected.high))
+
+
 @pytest.mark.parametrize(
     ("column", "ours", "low", "high", "verdict"),
     [

@@ -106,6 +106,7 @@ class Run:
     remarks: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (row, column): why a printed cell is off
     columns: tuple[str, ...] = ()  # measured beyond the printed ones; see `measured.COLUMNS`
     claims: tuple[tuple[str, str, str], ...] = ()  # (column, better row, worse row), said without numbers
+    rivals: tuple[str, ...] = ()  # measures whose columns, "AUC MSP" and "AUC MI", the paper compares within a row
     reduced: tuple[str, ...] = ()  # what is smaller than in the paper
     departs: tuple[str, ...] = ()  # what is not as in the paper at any scale, and why
     item: str = ""

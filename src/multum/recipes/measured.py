@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 from typing import Any, TypeAlias
 
@@ -121,7 +121,8 @@ def lines(trained: Trained) -> Iterator[Line]:
 def orderings(trained: Trained) -> Iterator[Ordering]:
     """What the paper's numbers order, in all pairs of rows on the same data and all columns, and what it says in words.
 
-    Equal printed numbers order nothing. Pairs are compared over the seeds that both have.
+    Columns that are rivals are ordered too, within each row. Equal printed numbers order nothing. Pairs are compared
+    over the seeds that both have.
     """
     run = trained.run
     for column in dict.fromkeys(c for cells in run.printed.values() for c in cells if c in COLUMNS):
@@ -130,13 +131,28 @@ def orderings(trained: Trained) -> Iterator[Ordering]:
             worse, better = sorted(pair, key=lambda label: printed[label].value, reverse=column.startswith(LOWER))
             paper = printed[better].value - printed[worse].value
             if paper != 0 and run.row(better).data == run.row(worse).data:
-                yield from _ordering(trained, column, better, worse, paper)
+                yield from _rows(trained, column, better, worse, paper)
     for column, better, worse in run.claims:
-        yield from _ordering(trained, column, better, worse, None)
+        yield from _rows(trained, column, better, worse, None)
+    for measure in run.rivals:
+        for label, cells in run.printed.items():
+            numbers = {c.removeprefix(f"{measure} "): n.value for c, n in cells.items() if c.startswith(f"{measure} ")}
+            for pair in combinations(numbers, 2):
+                worse, better = sorted(pair, key=numbers.__getitem__, reverse=measure.startswith(LOWER))
+                if numbers[better] != numbers[worse]:
+                    values = [trained.values(label, COLUMNS[f"{measure} {name}"]) for name in (better, worse)]
+                    paper = numbers[better] - numbers[worse]
+                    yield from _ordering(f"{measure}, {label}", better, worse, paper, values)
 
 
-def _ordering(trained: Trained, column: str, better: str, worse: str, paper: float | None) -> Iterator[Ordering]:
+def _rows(trained: Trained, column: str, better: str, worse: str, paper: float | None) -> Iterator[Ordering]:
     values = [trained.values(label, COLUMNS[column]) for label in (better, worse)]
+    yield from _ordering(column, better, worse, paper, values)
+
+
+def _ordering(
+    column: str, better: str, worse: str, paper: float | None, values: Sequence[Mapping[int, float]]
+) -> Iterator[Ordering]:
     seeds = sorted(values[0].keys() & values[1].keys())
     if not seeds:
         return
