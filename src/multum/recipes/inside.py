@@ -134,19 +134,19 @@ def _paths(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
 
 
 def _listening(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
-    """MIMO, Figure 4, left and middle-left."""
+    """MIMO, Figure 4, left and middle-left; the pictures are of the first seed."""
     lines: list[Line] = []
     pictures: dict[str, Picture] = {}
     for name, label in _named(trained):
-        if not trained.seeds(label):
+        every = [conditional_variances(*trained.open(label, seed)) for seed in trained.seeds(label)]
+        if not every:
             continue
-        ens, data = trained.open(label)
-        found = conditional_variances(ens, data)
-        shares = found.share[found.share.isfinite()]
-        chance = f"{1 / ens.members:.2f} where no input prevails"
-        alone = 100 * float((shares > SEPARATE).double().mean())
-        lines.append(Line(label, "separation", found.separation, remark=chance, seeds=1))
-        lines.append(Line(label, f"units with more than {SEPARATE} of one input (%)", alone, seeds=1))
+        found = every[0]
+        chance = f"{1 / len(found.inputs):.2f} where no input prevails"
+        shares = [one.share[one.share.isfinite()] for one in every]
+        alone = [100 * float((share > SEPARATE).double().mean()) for share in shares]
+        lines.append(_line(label, "separation", [one.separation for one in every], remark=chance))
+        lines.append(_line(label, f"units with more than {SEPARATE} of one input (%)", alone))
         pictures[name] = Picture(
             f"Which input each unit listens to: {label}",
             "Left, the share of the prevailing input in the variance of each unit's pre-activation: 1 where a unit "
