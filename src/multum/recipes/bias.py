@@ -26,12 +26,11 @@ from ..data.sines import waves
 from ..ensemble import Ensemble
 from ..evaluation.predict import RegressionPrediction, predict
 from ..evaluation.regression import in_units
-from ..evaluation.statistics import over_seeds
 from ..reports.palette import INK, MUTED, drawing, look
-from .results import Line, Picture
+from .results import Line, Picture, mean_and_error
 from .trained import Trained
 
-__all__ = ["Decomposition", "bias_and_variance", "decomposed", "jackknife", "mean_and_error"]
+__all__ = ["Decomposition", "bias_and_variance", "decomposed", "jackknife"]
 
 EXAMPLE_MEMBERS = 3
 GRID_POINTS = 61
@@ -39,16 +38,6 @@ SIDE = 300  # CSS pixels: the width of a panel
 COLUMNS = ("test error", "members' test error", "bias^2", "variance", "bias^2 with the noise, as the paper's formula")
 
 REMARKS = {"bias^2": "0.00005 if the targets' mean were learned perfectly: noise inside a sine lowers its mean"}
-
-
-def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
-    """The mean over seeds and its standard error, which one seed does not have.
-
-    >>> mean_and_error([1.0, 3.0]), mean_and_error([2.0])
-    ((2.0, 1.0), (2.0, None))
-    """
-    found = over_seeds(values)
-    return found.mean, found.error if found.n > 1 else None
 
 
 def jackknife(statistic: Callable[[Tensor], float], rows: Tensor) -> float:

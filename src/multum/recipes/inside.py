@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
@@ -29,9 +29,9 @@ from ..evaluation.trajectories import Trajectories
 from ..methods import Multihead
 from ..reports.inside import conditional_variance_plot, interpolation_plot, paths_plot, plane_plot
 from ..training.checkpoint import states
-from .bias import bias_and_variance, mean_and_error
+from .bias import bias_and_variance
 from .norms import each_with_its_own
-from .results import Line, Picture
+from .results import Line, Picture, line_over_seeds
 from .sparsity import by_sparsity
 from .trained import Trained
 
@@ -87,7 +87,9 @@ def _subnetworks(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
         lines += [Line(row.label, column, ours, remark=alone, seeds=1) for column, ours in numbers.items()]
         in_use = trained.values(row.label, lambda result: 100 * result["numbers"]["member_accuracy"])
         remark = "all test items" if multihead else "all test items, every input the same"
-        lines.append(_line(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark))
+        lines.append(
+            line_over_seeds(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark)
+        )
         found = plane(ens, data, points=PLANE_POINTS, items=TEST_ITEMS)
         blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
         pictures["multihead" if multihead else ""] = Picture(
@@ -145,8 +147,8 @@ def _listening(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
         chance = f"{1 / len(found.inputs):.2f} where no input prevails"
         shares = [one.share[one.share.isfinite()] for one in every]
         alone = [100 * float((share > SEPARATE).double().mean()) for share in shares]
-        lines.append(_line(label, "separation", [one.separation for one in every], remark=chance))
-        lines.append(_line(label, f"units with more than {SEPARATE} of one input (%)", alone))
+        lines.append(line_over_seeds(label, "separation", [one.separation for one in every], remark=chance))
+        lines.append(line_over_seeds(label, f"units with more than {SEPARATE} of one input (%)", alone))
         pictures[name] = Picture(
             f"Which input each unit listens to: {label}",
             "Left, the share of the prevailing input in the variance of each unit's pre-activation: 1 where a unit "
@@ -189,7 +191,7 @@ def _between(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
             "accuracy lost half way (%)": [end - half for end, half in zip(ends, middle, strict=True)],
             "barrier of the loss (nats)": [way.barrier for way in ways],
         }
-        lines += [_line(row.label, column, values) for column, values in columns.items()]
+        lines += [line_over_seeds(row.label, column, values) for column, values in columns.items()]
     if not drawn:
         return [], {}
     frames = [way.frame().round(DIGITS).assign(row=label) for label, way in drawn.items()]
@@ -261,7 +263,7 @@ def _speeds(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
         if both:
             times = [epochs[label][seed] / epochs[single][seed] for seed in both]
             printed = _printed_ratio(trained, label, single, "Training f32 (s/epoch)")
-            lines.append(_line(label, "training time relative", times, printed))
+            lines.append(line_over_seeds(label, "training time relative", times, printed))
     return lines, {}
 
 
@@ -275,11 +277,6 @@ def _printed_ratio(trained: Trained, label: str, single: str, column: str) -> st
     if column not in printed.get(label, {}) or column not in printed.get(single, {}):
         return None
     return str(round(printed[label][column].value / printed[single][column].value, 2))
-
-
-def _line(row: str, column: str, values: Sequence[float], printed: str | None = None, remark: str = "") -> Line:
-    mean, error = mean_and_error(values)
-    return Line(row, column, mean, printed, remark=remark, error=error, seeds=len(values))
 
 
 def _named(trained: Trained) -> list[tuple[str, str]]:

@@ -15,9 +15,8 @@ from ..ensemble import Ensemble
 from ..evaluation.evaluate import measure
 from ..methods import Deep, Hypernet
 from ..training.averaging import refresh_norms
-from .bias import mean_and_error
 from .measured import COLUMNS, columns_of
-from .results import Line, Picture
+from .results import Line, Picture, line_over_seeds
 from .trained import Trained
 
 __all__ = ["each_with_its_own", "with_own_statistics"]
@@ -50,6 +49,5 @@ def each_with_its_own(trained: Trained) -> tuple[list[Line], dict[str, Picture]]
             values = [value for result in results if (value := COLUMNS[column](result)) is not None]
             if not values:  # such as a foreign set of the paper's that the rows do not have
                 continue
-            mean, error = mean_and_error(values)
-            lines.append(Line(f"{row.label}, own statistics", column, mean, error=error, seeds=len(values)))
+            lines.append(line_over_seeds(f"{row.label}, own statistics", column, values))
     return lines, {}

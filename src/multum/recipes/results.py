@@ -6,13 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from ..evaluation.statistics import over_seeds
 from .base import Printed
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
 
-__all__ = ["FORMAT", "LOWER", "VERDICTS", "Line", "Ordering", "Picture", "Result"]
+__all__ = [
+    *("FORMAT", "LOWER", "VERDICTS", "Line", "Ordering", "Picture", "Result", "line_over_seeds", "mean_and_error"),
+]
 
 FORMAT = 1  # of the documents
 LOWER = ("NLL", "ECE", "FPR95", "cNLL", "cECE", "RMSE")  # columns where less is better begin so
@@ -40,6 +43,24 @@ class Line:
     @property
     def difference(self) -> float | None:
         return None if self.printed is None else self.ours - Printed(self.printed).value
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over seeds and its standard error, which one seed does not have.
+
+    >>> mean_and_error([1.0, 3.0]), mean_and_error([2.0])
+    ((2.0, 1.0), (2.0, None))
+    """
+    found = over_seeds(values)
+    return found.mean, found.error if found.n > 1 else None
+
+
+def line_over_seeds(
+    row: str, column: str, values: Sequence[float], printed: str | None = None, remark: str = ""
+) -> Line:
+    """The mean of a number of every seed, with its error."""
+    mean, error = mean_and_error(values)
+    return Line(row, column, mean, printed, remark=remark, error=error, seeds=len(values))
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pandas as pd
 
 from ..ensemble import Ensemble
-from .bias import mean_and_error
 from .charts.curves import BARS, MEASURES, Panel, Point, by_data, curves, gathered, parted, pictures
-from .results import Line, Picture
+from .results import Line, Picture, line_over_seeds
 from .trained import Trained
 
 __all__ = ["by_sparsity", "sparsity"]
@@ -31,8 +30,7 @@ def by_sparsity(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
         seeds = trained.seeds(row.label) if parted(row.label, "L1") else []
         shares = [100 * sparsity(trained.open(row.label, seed)[0]) for seed in seeds]
         if shares:
-            mean, error = mean_and_error(shares)
-            lines.append(Line(row.label, COLUMN, mean, error=error, seeds=len(shares)))
+            lines.append(line_over_seeds(row.label, COLUMN, shares))
     found = {}
     for name, rows in by_data(trained).items():
         zeros = {line.row: line.ours for line in lines}
