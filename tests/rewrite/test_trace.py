@@ -10,7 +10,7 @@ from torch import Tensor, nn
 import networks
 from multum.rewrite.channels import trace_channels
 from multum.rewrite.dependence import trace_members
-from multum.rewrite.trace import tensors_of
+from multum.rewrite.trace import _normalised, tensors_of
 from slices import Net, plan
 
 
@@ -98,3 +98,15 @@ def test_the_output_never_changes_its_size():
     assert [s.where for s in trace_channels(net, torch.zeros(1, 3)).segments] == [
         (("0.weight", 0), ("0.bias", 0), ("1.weight", 1))
     ]
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (4, 3, 5), (4, 3, 6, 6), (4, 3, 2, 2, 2)], ids=len)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_batch_norm_on_meta_is_what_torch_says(shape, dtype):
+    x = torch.empty(shape, dtype=dtype, device="meta")
+    if len(shape) == 4:
+        x = x.to(memory_format=torch.channels_last)
+    numbers = [torch.empty(3, dtype=dtype, device="meta") for _ in range(4)]
+    quick = _normalised(x)[0]
+    slow = torch.native_batch_norm(x, *numbers, False, 0.1, 1e-5)[0]
+    assert (quick.shape, quick.dtype, quick.stride()) == (slow.shape, slow.dtype, slow.stride())
