@@ -19,17 +19,16 @@ from multum import Deep, Ensemble, Hypernet, Mimo, Mixture, Multihead, Single, s
 from multum.comparing.work import work
 from multum.evaluation.conditional_variance import conditional_variances
 from multum.evaluation.speed import compare_speed
-from multum.recipes import ITEMS, inside
+from multum.recipes import ITEMS, basins, inside
 from multum.recipes.base import Row, Run
 from multum.recipes.bias import decomposed, jackknife
 from multum.recipes.charts import CHARTS
 from multum.recipes.inside import EXTRAS
 from multum.recipes.packed_appendix import TABLE8
-from multum.recipes.results import Line, Picture, Result
+from multum.recipes.results import Found, Line, Result
 from multum.recipes.trained import Trained
 from multum.training.checkpoint import states
 
-Found = tuple[list[Line], dict[str, Picture]]
 RECIPE = {"epochs": 2, "lr": 0.1, "batch_size": 64, "optimizer": "sgd", "weight_decay": 0.0}
 IMAGES: dict[str, Any] = {"data": "digits", "items": 400, "seeds": (0,)}
 SINES: dict[str, Any] = {"data": "sines", "model": "mlp:hidden=16+16", "seeds": (0, 1, 2)}
@@ -58,7 +57,13 @@ RUNS = {
         Row(label="P = 2x", model=DEEP_MLP, method=Mixture(members=2, budget=2.0), recipe=RECIPE, **IMAGES),
     ],
     "hypernet/figure3": [
-        Row(label="Ours", model=DEEP_MLP, method=Hypernet(members=3, sigma=0.5), recipe=RECIPE, **IMAGES)
+        Row(
+            label="Ours",
+            model=DEEP_MLP,
+            method=Hypernet(members=3, sigma=0.5),
+            recipe=RECIPE,
+            **{**IMAGES, "seeds": (0, 1)},
+        )
     ],
     "hypernet/table3": [
         Row(
@@ -97,7 +102,7 @@ def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         sizes = {"PLANE_POINTS": 5, "EMBEDDING_POINTS": 5, "TRAINING_ITEMS": 10_000, "ROUNDS": 2}
         for name, value in sizes.items():
-            patch.setattr(inside, name, value)
+            patch.setattr(inside if name == "ROUNDS" else basins, name, value)
         yield
 
 
@@ -157,14 +162,14 @@ def test_every_extra_is_of_an_item() -> None:
 
 @pytest.mark.parametrize("id", sorted(RUNS))
 def test_nothing_done_gives_nothing(id: str, tmp_path: Path) -> None:
-    assert EXTRAS[id](Trained.read(run_of(id), tmp_path)) == ([], {})
+    assert not any(EXTRAS[id](Trained.read(run_of(id), tmp_path)))
 
 
 @pytest.mark.parametrize("id", sorted(set(RUNS) - {"hypernet/table3", "packed/table8"}))
 def test_pictures_can_be_saved_and_their_numbers_are_few(
     id: str, trained: dict[str, Trained], extra: Callable[[str], Found]
 ) -> None:
-    lines, pictures = extra(id)
+    lines, pictures, _ = extra(id)
     assert "" in pictures or id in CHARTS  # the first picture is of one or the other
     for picture in pictures.values():
         file = io.BytesIO()
@@ -180,7 +185,7 @@ class TestBias:
         self, trained: dict[str, Trained], extra: Callable[[str], Found]
     ) -> None:
         found = trained["mimo/figure2"]
-        lines, _ = extra("mimo/figure2")
+        lines, _, _ = extra("mimo/figure2")
         for label in ("M = 1", "M = 3"):
             got, predicted, alone = values(lines, label), [], []
             for seed in (0, 1, 2):
@@ -206,7 +211,7 @@ class TestBias:
 
     def test_the_error_is_that_of_the_cells(self, trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
         found = trained["mimo/figure2"]
-        lines, _ = extra("mimo/figure2")
+        lines, _, _ = extra("mimo/figure2")
         measured = [found.results["M = 3"][seed]["numbers"]["rmse"] ** 2 for seed in (0, 1, 2)]
         line = next(li for li in lines if (li.row, li.column) == ("M = 3", "test error"))
         assert line.ours == pytest.approx(np.mean(measured), rel=1e-5)
@@ -217,7 +222,7 @@ class TestBias:
         self, trained: dict[str, Trained], extra: Callable[[str], Found]
     ) -> None:
         whole = trained["mimo/figure2"]
-        lines, pictures = EXTRAS["mimo/figure2"](without(whole, {"M = 1": (2,), "M = 3": (0, 2)}))
+        lines, pictures, _ = EXTRAS["mimo/figure2"](without(whole, {"M = 1": (2,), "M = 3": (0, 2)}))
         assert set(values(lines, "M = 1")) == {"test error", "members' test error"}  # one set has no variance
         bias = next(li for li in lines if (li.row, li.column) == ("M = 3", "bias^2"))
         assert (bias.seeds, bias.error) == (2, None)
@@ -246,7 +251,7 @@ class TestBias:
 @pytest.mark.parametrize("label", ["MIMO (M = 3)", "Naive multihead (M = 3)"])
 def test_plane_of_subnetworks(label: str, trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = trained["mimo/figure3"]
-    lines, pictures = extra("mimo/figure3")
+    lines, pictures, _ = extra("mimo/figure3")
     got = values(lines, label)
     ens, data = found.open(label)
     x, y = data.prepare(data.test.x), data.test.y
@@ -269,14 +274,14 @@ def test_plane_of_subnetworks(label: str, trained: dict[str, Trained], extra: Ca
 
 def test_rows_that_are_not_done_have_no_picture(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = without(trained["mimo/figure3"], {"Naive multihead (M = 3)": (0,)})
-    lines, pictures = EXTRAS["mimo/figure3"](found)
+    lines, pictures, _ = EXTRAS["mimo/figure3"](found)
     assert {line.row for line in lines} == {"Naive multihead (M = 3)"}
     assert list(pictures) == ["multihead"]
 
 
 def test_paths_through_function_space(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = trained["mimo/figure4-trajectories"]
-    lines, pictures = extra("mimo/figure4-trajectories")
+    lines, pictures, _ = extra("mimo/figure4-trajectories")
     got = values(lines, "MIMO (M = 3)")
     ens, data = found.open("MIMO (M = 3)")
     x = data.prepare(data.test.x)
@@ -297,7 +302,13 @@ def test_paths_through_function_space(trained: dict[str, Trained], extra: Callab
 
 def test_units_that_listen_to_one_input(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = trained["mimo/figure4-left"]
-    lines, pictures = extra("mimo/figure4-left")
+    lines, pictures, orderings = extra("mimo/figure4-left")
+    assert [(o.column.split()[0], o.better, o.worse) for o in orderings] == [
+        ("separation", "MIMO (M = 2)", "even shares, 0.50"),
+        ("units", "MIMO (M = 2)", "half of the units"),
+        ("separation", "MIMO (M = 3)", "even shares, 0.33"),
+        ("units", "MIMO (M = 3)", "half of the units"),
+    ]
     assert set(pictures) == {"", "mimo-m-3"}
     for name, label, members in (("", "MIMO (M = 2)", 2), ("mimo-m-3", "MIMO (M = 3)", 3)):
         shares = []
@@ -310,6 +321,11 @@ def test_units_that_listen_to_one_input(trained: dict[str, Trained], extra: Call
         assert 1 / members < got["separation"] < 1
         alone = [100 * (s > 0.9).mean() for s in shares]
         assert got["units with more than 0.9 of one input (%)"] == pytest.approx(np.mean(alone))
+        [of_separation, of_units] = [o for o in orderings if o.better == label]
+        assert of_separation.ours == pytest.approx(got["separation"] - 1 / members)
+        assert of_units.ours == pytest.approx(np.mean(alone) - 50)
+        reach = 12.706 * np.std(alone, ddof=1) / 2**0.5  # of Student's distribution with one degree of freedom
+        assert (of_units.low, of_units.high) == pytest.approx((of_units.ours - reach, of_units.ours + reach), rel=1e-4)
         counts = pictures[name].numbers
         assert counts[[f"input_{m}" for m in range(members)]].to_numpy().sum() == len(share)
         high = counts[counts["from"] >= counts["from"].iloc[-5] - 1e-9]
@@ -317,7 +333,7 @@ def test_units_that_listen_to_one_input(trained: dict[str, Trained], extra: Call
 
 
 def test_sparsity_is_the_share_of_weights_near_zero(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
-    lines, pictures = extra("mimo/figure7-9")
+    lines, pictures, _ = extra("mimo/figure7-9")
     found = trained["mimo/figure7-9"]
     for line in lines:
         layers = [m.weight for m in found.open(line.row)[0].network.modules() if isinstance(m, nn.Linear)]
@@ -333,7 +349,7 @@ def test_sparsity_is_the_share_of_weights_near_zero(trained: dict[str, Trained],
 
 def test_lines_between_members(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = trained["mixture/figure4"]
-    lines, pictures = extra("mixture/figure4")
+    lines, pictures, orderings = extra("mixture/figure4")
     ends, middles, barriers = [], [], []
     for seed in (0, 1):
         ens, data = found.open("P = 1x", seed)
@@ -351,6 +367,11 @@ def test_lines_between_members(trained: dict[str, Trained], extra: Callable[[str
     assert got["accuracy lost half way (%)"].error == pytest.approx(np.std(lost, ddof=1) / 2**0.5, abs=0.4)
     assert got["barrier of the loss (nats)"].ours >= np.mean(barriers) - 1e-4  # the middle is one of its points
     assert {line.seeds for line in got.values()} == {2}
+    one, two, more = orderings
+    assert (one.better, one.worse, one.ours) == ("P = 1x", "no loss", pytest.approx(lost.mean(), abs=0.4))
+    assert (two.better, two.worse, two.verdict) == ("P = 2x", "no loss", "one seed")
+    assert (more.better, more.worse) == ("P = 2x", "P = 1x")
+    assert more.ours == pytest.approx(two.ours - lost[0], abs=0.4)  # over the seed that both have
     assert all(line.error is None and line.seeds == 1 for line in lines if line.row == "P = 2x")
     frame = pictures[""].numbers
     assert frame["row"].value_counts().to_dict() == {"P = 1x": 21, "P = 2x": 21}
@@ -358,34 +379,50 @@ def test_lines_between_members(trained: dict[str, Trained], extra: Callable[[str
 
 def test_plane_of_embeddings(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = trained["hypernet/figure3"]
-    lines, pictures = extra("hypernet/figure3")
+    lines, pictures, orderings = extra("hypernet/figure3")
     got = values(lines, "Ours")
-    ens, data = found.open("Ours")
-    members = [ens.member(i) for i in range(3)]
-    middle = mean_network(members)
-    x, y = data.prepare(data.test.x), data.test.y
-    for i, member in enumerate(members):
-        assert got[f"accuracy of member {i} (%)"] == pytest.approx(percent_right(outputs(member, x), y), abs=0.2)
-        assert got[f"NLL of member {i}"] == pytest.approx(nll(outputs(member, x), y), rel=1e-4)
-    assert got["accuracy at the mean of their weights (%)"] == pytest.approx(
-        percent_right(outputs(middle, x), y), abs=0.2
-    )
-    assert got["NLL at the mean of their weights"] == pytest.approx(nll(outputs(middle, x), y), rel=1e-4)
-    x, y = data.prepare(data.train.x), data.train.y
-    learned = [nll(outputs(network, x), y) for network in (*members, middle)]
-    assert got["training NLL of the members, mean"] == pytest.approx(np.mean(learned[:3]), rel=1e-4)
-    assert got["training NLL at the mean of their weights"] == pytest.approx(learned[3], rel=1e-4)
+    rows: dict[str, list[float]] = {}
+    for seed in (0, 1):
+        ens, data = found.open("Ours", seed)
+        members = [ens.member(i) for i in range(3)]
+        networks = (*members, mean_network(members))
+        for part, split in (("test", data.test), ("training", data.train)):
+            logits = [outputs(network, data.prepare(split.x)) for network in networks]
+            for name, measure in (("accuracy", percent_right), ("NLL", nll)):
+                *each, middle = (measure(z, split.y) for z in logits)
+                rows.setdefault(f"{part} {name} of members", []).append(float(np.mean(each)))
+                rows.setdefault(f"{part} {name} of their mean", []).append(middle)
+                rows.setdefault(f"best {part} {name}", []).append(
+                    max(*each, middle) if name == "accuracy" else min(*each, middle)
+                )
+    expected = {
+        "accuracy of three members, mean (%)": "test accuracy of members",
+        "accuracy at the mean of their weights (%)": "test accuracy of their mean",
+        "NLL of three members, mean": "test NLL of members",
+        "NLL at the mean of their weights": "test NLL of their mean",
+        "training NLL of three members, mean": "training NLL of members",
+        "training NLL at the mean of their weights": "training NLL of their mean",
+    }
+    for column, name in expected.items():
+        assert got[column] == pytest.approx(np.mean(rows[name]), **({"abs": 0.2} if "%" in column else {"rel": 1e-4}))
     test, training = pictures[""].numbers, pictures["training"].numbers
     assert len(test) == len(training) == 25 and not np.allclose(test["loss"], training["loss"])
-    corners = [got[f"NLL of member {i}"] for i in range(3)]
-    best = min(test["loss"].min(), *corners, got["NLL at the mean of their weights"])
-    assert got["lowest NLL on the plane"] == pytest.approx(best, abs=1e-4)
-    highest = max(100 * test["accuracy"].max(), *(got[f"accuracy of member {i} (%)"] for i in range(3)))
-    assert got["best accuracy on the plane (%)"] >= highest - 1e-2
+    lowest = min(test["loss"].min(), rows["best test NLL"][0])
+    assert got["lowest NLL on the plane"] == pytest.approx(lowest, abs=1e-4)
+    lowest = min(training["loss"].min(), rows["best training NLL"][0])
+    assert got["lowest training NLL on the plane"] == pytest.approx(lowest, abs=1e-4)
+    highest = max(100 * test["accuracy"].max(), rows["best test accuracy"][0])
+    assert got["best accuracy on the plane (%)"] == pytest.approx(highest, abs=0.2)
+    accuracy, loss = orderings
+    assert (accuracy.column, loss.column) == ("Accuracy, Ours", "NLL, Ours")
+    differences = np.subtract(rows["test NLL of their mean"], rows["test NLL of members"])
+    assert loss.ours == pytest.approx(differences.mean(), abs=1e-4)
+    assert loss.high - loss.low == pytest.approx(2 * 12.706 * np.std(differences, ddof=1) / 2**0.5, rel=1e-2)
+    assert loss.better == accuracy.better == "the mean of three members' weights"
 
 
 def test_members_with_statistics_of_their_own(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
-    lines, pictures = extra("hypernet/table3")
+    lines, pictures, _ = extra("hypernet/table3")
     ens, data = trained["hypernet/table3"].open("Ours")
     x, y = data.prepare(data.test.x), data.test.y
     probabilities = []
@@ -416,7 +453,7 @@ def test_speeds_are_relative_to_one_network(
 
     monkeypatch.setattr(inside, "compare_speed", noted)
     found = trained["packed/table8"]
-    lines, pictures = EXTRAS["packed/table8"](found)
+    lines, pictures, _ = EXTRAS["packed/table8"](found)
     assert not pictures
     by_cell = {(line.row, line.column): line for line in lines}
     ratio = {(row.name, row.batch_size): row.ratio for row in measured[0].rows}
@@ -437,4 +474,4 @@ def test_speeds_are_relative_to_one_network(
 
 def test_speeds_need_the_one_network(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
     found = without(trained["packed/table8"], {"MIMO": (0, 1), "Deep Ensembles": (0,)})
-    assert EXTRAS["packed/table8"](found) == ([], {})
+    assert EXTRAS["packed/table8"](found) == ([], {}, ())

@@ -27,7 +27,7 @@ from ..ensemble import Ensemble
 from ..evaluation.predict import RegressionPrediction, predict
 from ..evaluation.regression import in_units
 from ..reports.palette import INK, MUTED, drawing, look
-from .results import Line, Picture, mean_and_error
+from .results import Found, Line, Picture, mean_and_error
 from .trained import Trained
 
 __all__ = ["Decomposition", "bias_and_variance", "decomposed", "jackknife"]
@@ -79,7 +79,7 @@ def decomposed(predictions: Tensor, truth: Tensor) -> Decomposition:
     return Decomposition(bias(predictions), variance(predictions), errors[0], errors[1])
 
 
-def bias_and_variance(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
+def bias_and_variance(trained: Trained) -> Found:
     """Lines of every number of members, and the figure; bias and variance need two training sets."""
     lines: list[Line] = []
     for row in trained.run.rows:
@@ -102,7 +102,7 @@ def bias_and_variance(trained: Trained) -> tuple[list[Line], dict[str, Picture]]
             Line(row.label, column, ours, error=error, seeds=len(seeds), remark=REMARKS.get(column, ""))
             for column, (ours, error) in zip(COLUMNS, found, strict=False)
         ]
-    return (lines, {"": _picture(trained, lines)}) if lines else ([], {})
+    return Found(lines, {"": _picture(trained, lines)} if lines else {})
 
 
 def without_noise(x: Tensor) -> Tensor:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import combinations
 from typing import Any, TypeAlias
 
-import torch
-
 from ..comparing.columns import value_of
 from ..data.names import selection
-from ..evaluation.statistics import over_seeds, paired_t
+from ..evaluation.statistics import over_seeds
 from .base import Run
-from .results import LOWER, Line, Ordering
+from .results import LOWER, Line, Ordering, compared
 from .trained import Trained
 
 __all__ = ["COLUMNS", "DEFAULT", "columns_of", "lines", "orderings"]
@@ -142,23 +140,9 @@ def orderings(trained: Trained) -> Iterator[Ordering]:
                 if numbers[better] != numbers[worse]:
                     values = [trained.values(label, COLUMNS[f"{measure} {name}"]) for name in (better, worse)]
                     paper = numbers[better] - numbers[worse]
-                    yield from _ordering(f"{measure}, {label}", better, worse, paper, values)
+                    yield from compared(f"{measure}, {label}", better, worse, values, paper)
 
 
 def _rows(trained: Trained, column: str, better: str, worse: str, paper: float | None) -> Iterator[Ordering]:
     values = [trained.values(label, COLUMNS[column]) for label in (better, worse)]
-    yield from _ordering(column, better, worse, paper, values)
-
-
-def _ordering(
-    column: str, better: str, worse: str, paper: float | None, values: Sequence[Mapping[int, float]]
-) -> Iterator[Ordering]:
-    seeds = sorted(values[0].keys() & values[1].keys())
-    if not seeds:
-        return
-    a, b = (torch.tensor([found[seed] for seed in seeds], dtype=torch.float64) for found in values)
-    if len(seeds) == 1:
-        yield Ordering(column, better, worse, paper, float((a - b).mean()), None, None)
-    else:
-        test = paired_t(a, b)
-        yield Ordering(column, better, worse, paper, test.difference, test.low, test.high)
+    yield from compared(column, better, worse, values, paper)

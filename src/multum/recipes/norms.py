@@ -16,7 +16,7 @@ from ..evaluation.evaluate import measure
 from ..methods import Deep, Hypernet
 from ..training.averaging import refresh_norms
 from .measured import COLUMNS, columns_of
-from .results import Line, Picture, line_over_seeds
+from .results import Found, Line, line_over_seeds
 from .trained import Trained
 
 __all__ = ["each_with_its_own", "with_own_statistics"]
@@ -34,7 +34,7 @@ def with_own_statistics(shared: Ensemble, data: Data) -> Ensemble:
     return found.eval()
 
 
-def each_with_its_own(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
+def each_with_its_own(trained: Trained) -> Found:
     """Every row whose members share norms, measured again."""
     lines: list[Line] = []
     for row in trained.run.rows:
@@ -50,4 +50,4 @@ def each_with_its_own(trained: Trained) -> tuple[list[Line], dict[str, Picture]]
             if not values:  # such as a foreign set of the paper's that the rows do not have
                 continue
             lines.append(line_over_seeds(f"{row.label}, own statistics", column, values))
-    return lines, {}
+    return Found(lines, {})

@@ -22,7 +22,7 @@ from .base import Item, Run
 from .exact import exact, has_exact
 from .measured import lines, orderings
 from .pages import write_pages
-from .results import Picture, Result
+from .results import Found, Picture, Result
 from .trained import Trained
 
 __all__ = ["reproduce"]
@@ -120,16 +120,16 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
     from .charts import CHARTS, ordering_chart  # these bring matplotlib and pandas
     from .inside import EXTRAS
 
-    more, pictures = EXTRAS[item.id](trained) if item.id in EXTRAS else ([], {})
-    pictures = {**pictures, **(CHARTS[item.id](trained) if item.id in CHARTS else {})}
+    inside = EXTRAS[item.id](trained) if item.id in EXTRAS else Found([], {})
+    pictures = {**inside.pictures, **(CHARTS[item.id](trained) if item.id in CHARTS else {})}
     result = Result(
         item.id,
-        (*lines(trained), *more),
+        (*lines(trained), *inside.lines),
         exact=exact(item).lines if has_exact(item) else (),
         departs=run.departs,
         reduced=run.reduced,
         scale=run.scale,
-        orderings=tuple(orderings(trained)),
+        orderings=(*orderings(trained), *inside.orderings),
         cells=tuple(_cells(trained)),
     )
     forest = ordering_chart(result)

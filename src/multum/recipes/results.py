@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..evaluation.statistics import over_seeds
+import torch
+
+from ..evaluation.statistics import over_seeds, paired_t
 from .base import Printed
 
 if TYPE_CHECKING:
@@ -14,10 +16,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 __all__ = [
-    *("FORMAT", "LOWER", "VERDICTS", "Line", "Ordering", "Picture", "Result", "line_over_seeds", "mean_and_error"),
+    *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Found", "Line", "Ordering", "Picture", "Result"),
+    *("compared", "line_over_seeds", "mean_and_error"),
 ]
 
 FORMAT = 1  # of the documents
+DIGITS = 5  # of a picture's numbers
 LOWER = ("NLL", "ECE", "FPR95", "cNLL", "cECE", "RMSE")  # columns where less is better begin so
 VERDICTS = {
     "holds": "holds: the interval of our difference has the paper's sign",
@@ -84,6 +88,26 @@ class Ordering:
         return "holds" if (self.ours < 0) == self.column.startswith(LOWER) else "reversed"
 
 
+def compared(
+    column: str,
+    better: str,
+    worse: str,
+    values: Sequence[Mapping[int, float]],
+    paper: float | None = None,
+) -> list[Ordering]:
+    """The ordering of two things over the seeds that both have, if any; `values` are theirs by seed.
+
+    >>> compared("Accuracy", "two", "one", ({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.5, 2: 9.0}))[0].verdict
+    'open'
+    """
+    seeds = sorted(values[0].keys() & values[1].keys())
+    a, b = (torch.tensor([found[seed] for seed in seeds], dtype=torch.float64) for found in values)
+    if len(seeds) < 2:
+        return [Ordering(column, better, worse, paper, float(a - b), None, None)] if seeds else []
+    test = paired_t(a, b)
+    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high)]
+
+
 @dataclass(frozen=True, eq=False)
 class Picture:
     """A figure drawn like the paper's, and its numbers."""
@@ -92,6 +116,14 @@ class Picture:
     caption: str  # how to read it, a sentence or two
     drawing: Drawing
     numbers: pd.DataFrame
+
+
+class Found(NamedTuple):
+    """What an item measures inside its trained networks."""
+
+    lines: list[Line]
+    pictures: dict[str, Picture]
+    orderings: Sequence[Ordering] = ()
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import pandas as pd
 
 from ..ensemble import Ensemble
 from .charts.curves import BARS, MEASURES, Panel, Point, by_data, curves, gathered, parted, pictures
-from .results import Line, Picture, line_over_seeds
+from .results import Found, Line, line_over_seeds
 from .trained import Trained
 
 __all__ = ["by_sparsity", "sparsity"]
@@ -23,7 +23,7 @@ def sparsity(ensemble: Ensemble) -> float:
     return zeros / sum(weight.numel() for weight in weights)
 
 
-def by_sparsity(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
+def by_sparsity(trained: Trained) -> Found:
     """The sparsity of every network that was trained with L1 regularisation, and what is left of its performance."""
     lines: list[Line] = []
     for row in trained.run.rows:
@@ -44,4 +44,4 @@ def by_sparsity(trained: Trained) -> tuple[list[Line], dict[str, Picture]]:
         caption = f"Along a curve L1 regularisation grows; a weight of at most {ZERO:g} is zero. {BARS}"
         title = ", ".join(filter(None, ("MIMO by sparsity", name)))
         found["-".join(filter(None, ("sparsity", name)))] = (title, caption, drawn, numbers)
-    return lines, pictures(found)
+    return Found(lines, pictures(found))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,12 @@ class Trained:
     def seeds(self, label: str) -> list[int]:
         """The seeds of a row that are done, in order."""
         return sorted(self.results[label])
+
+    def named(self) -> list[tuple[str, str]]:
+        """Names for the rows' pictures, "" for the first row, and the rows' labels."""
+        labels = [row.label for row in self.run.rows]
+        names = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") for label in labels]
+        return list(zip(["", *names[1:]], labels, strict=True))
 
     def values(self, label: str, value: Callable[[Mapping[str, Any]], float | None]) -> dict[int, float]:
         """A number of every seed that has it."""
