@@ -80,13 +80,10 @@ def _listening(trained: Trained) -> Found:
         if not every:
             continue
         found = next(iter(every.values()))
-        even = 1 / len(found.inputs)
-        chance = f"{even:.2f} where no input prevails"
-        separation = {seed: one.separation for seed, one in every.items()}
+        chance = f"{1 / len(found.inputs):.2f} where no input prevails"
         alone = {seed: _separate(one) for seed, one in every.items()}
-        lines.append(line_over_seeds(label, "separation", [*separation.values()], remark=chance))
+        lines.append(line_over_seeds(label, "separation", [one.separation for one in every.values()], remark=chance))
         lines.append(line_over_seeds(label, SEPARATE_UNITS, [*alone.values()]))
-        orderings += compared("separation", label, f"even shares, {even:.2f}", (separation, dict.fromkeys(every, even)))
         # "Almost all": more than half of them is the least that this can mean.
         orderings += compared(SEPARATE_UNITS, label, "half of the units", (alone, dict.fromkeys(every, 50.0)))
         pictures[name] = Picture(
