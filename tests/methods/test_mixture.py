@@ -226,6 +226,24 @@ def test_disjoint_templates_until_exhausted(assignment):
     assert group.templates < 12 and len(set(handed[:whole])) == whole
 
 
+@pytest.mark.parametrize(("disjoint", "most"), [(False, 2 * 5), (True, 3 * 2 * 5)])
+def test_templates_that_no_layer_combines_are_not_bought(disjoint, most, caplog):
+    net, x = build("wrn-10-1", classes=4), torch.randn(4, 3, 8, 8)  # two layers of one shape
+    method = Mixture(members=3, budget=9.0, disjoint=disjoint)
+    with caplog.at_level(logging.WARNING, "multum"):
+        ens = multum.ensemble(net, method, example=x, seed=0)
+    assert groups(method, net) == [(2, most, 5)]
+    plan = method._allocate(net)
+    assert f"{plan.budget - plan.used:,} weights are left; use singles='banks'" in caplog.text
+    ens(x).square().sum().backward()
+    (templates,) = [p for n, p in ens.named_parameters() if n.endswith("templates")]
+    assert all(gradient.any() for gradient in templates.grad)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING, "multum"):
+        multum.ensemble(net, Mixture(members=3, budget=3.0, singles="banks"), example=x, seed=0)
+    assert not caplog.text
+
+
 def test_members_with_disjoint_templates(tmp_path):
     ens, x = mixed("wrn-16-1", disjoint=True, budget=4.0, templates=2)
     ens.eval()
