@@ -447,7 +447,7 @@ def test_speeds_are_relative_to_one_network(
 
     monkeypatch.setattr(inside, "compare_speed", noted)
     found = trained["packed/table8"]
-    lines, pictures, _ = EXTRAS["packed/table8"](found)
+    lines, pictures, orderings = EXTRAS["packed/table8"](found)
     assert not pictures
     by_cell = {(line.row, line.column): line for line in lines}
     ratio = {(row.name, row.batch_size): row.ratio for row in measured[0].rows}
@@ -464,6 +464,14 @@ def test_speeds_are_relative_to_one_network(
     assert deep.ours == pytest.approx(seconds["Deep Ensembles"][0] / seconds["Single Model"][0])
     assert (deep.printed, by_cell["MIMO", "images/s relative"].printed) == ("3.92", "0.96")
     assert all(line.agrees is None for line in lines)
+    times = {row.name: np.array(row.seconds) for row in measured[0].rows if row.batch_size == 128}
+    assert [(o.better, o.worse) for o in orderings] == [
+        ("Single Model", "MIMO"),
+        ("Single Model", "Deep Ensembles"),
+        ("MIMO", "Deep Ensembles"),
+    ]
+    gains = times["Single Model"] / times["MIMO"] - times["Single Model"] / times["Deep Ensembles"]
+    assert (orderings[2].paper, orderings[2].ours) == pytest.approx((0.96 - 0.27, gains.mean()))
 
 
 def test_speeds_need_the_one_network(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:

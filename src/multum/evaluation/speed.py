@@ -61,6 +61,7 @@ class Speed:
     threads: int
     rounds: int
     warmup: int
+    seconds: tuple[float, ...] = ()  # of every round
 
     @property
     def throughput(self) -> float:
@@ -78,7 +79,7 @@ class Speeds:
         """One row per ensemble and batch size, times in seconds, sizes in bytes."""
         import pandas as pd
 
-        names = [name for name in Speed.__dataclass_fields__ if not name.startswith("ratio")]
+        names = [name for name in Speed.__dataclass_fields__ if not name.startswith(("ratio", "seconds"))]
         ratios = [name for name in Speed.__dataclass_fields__ if name.startswith("ratio")]
         return pd.DataFrame(
             {
@@ -205,6 +206,7 @@ def _at(
                 threads=torch.get_num_threads(),
                 rounds=rounds,
                 warmup=warmup,
+                seconds=tuple(times[name]),
             )
         )
     return rows

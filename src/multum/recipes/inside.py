@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
@@ -134,7 +135,20 @@ def _speeds(trained: Trained) -> Found:
             times = [epochs[label][seed] / epochs[single][seed] for seed in both]
             printed = _printed_ratio(trained, label, single, "Training f32 (s/epoch)")
             lines.append(line_over_seeds(label, "training time relative", times, printed))
-    return Found(lines, {})
+    # Rounds stand for seeds: the interval is that of the measurement.
+    seconds = {row.name: row.seconds for row in found.rows if row.batch_size == 128}
+    speeds = {
+        label: {i: one / own for i, (one, own) in enumerate(zip(seconds[single], seconds[label], strict=True))}
+        for label in labels
+    }
+    orderings: list[Ordering] = []
+    told = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
+    for pair in combinations([label for label in labels if told[label] is not None], 2):
+        worse, better = sorted(pair, key=lambda label: float(told[label] or 0))
+        gain = float(told[better] or 0) - float(told[worse] or 0)
+        if gain:
+            orderings += compared("images/s relative", better, worse, (speeds[better], speeds[worse]), gain)
+    return Found(lines, {}, orderings)
 
 
 def _seconds_per_epoch(trained: Trained, label: str) -> dict[int, float]:
