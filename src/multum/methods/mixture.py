@@ -140,7 +140,7 @@ class _Allocation:
     plain: int
     budget: int
     blob: int | None
-    spare: int  # weights of templates that were paid for, and that no layer would use
+    capped: bool  # whether the budget pays for templates that no layer would combine
 
     @property
     def used(self) -> int:
@@ -190,7 +190,7 @@ class Mixture(Method):
                 "gets a bank of 2 templates, and the weights cost %.3g times the base network's",
                 allocation.used / allocation.found.weights,
             )
-        if allocation.spare:
+        if allocation.capped:
             log.warning(
                 "the budget of %s weights pays for more templates than the layers can combine: %s weights are left; "
                 "use %sa smaller budget, or more templates for each layer",
@@ -222,7 +222,7 @@ class Mixture(Method):
         grouped = sum(size * numel for size, numel in zip(sizes, numels, strict=True))
         plain = found.weights - grouped
         budget = self.budget if isinstance(self.budget, int) else int(self.budget * found.weights)
-        spare = 0
+        paid: list[int] | None = None
         if alone and not blob and self.members > 1 and isinstance(self.budget, float) and self.budget == 1:
             counts = [2] * len(kept)
         elif blob:
@@ -232,7 +232,6 @@ class Mixture(Method):
             # More templates than all layers together combine would never be used, nor trained.
             combined = self.templates * (self.members if self.disjoint else 1)
             counts = [min(n, size * combined) for n, size in zip(paid, sizes, strict=True)]
-            spare = sum((n - kept) * numel for n, kept, numel in zip(paid, counts, numels, strict=True))
         groups = tuple(_Group(tuple(g), n, min(self.templates, n)) for g, n in zip(kept, counts, strict=True))
         if min(counts) < 1 or (self.members > 1 and max(counts) < 2):
             # One template of every group; and two of some group, so that members differ.
@@ -244,7 +243,8 @@ class Mixture(Method):
                 "templates is >= 2 where no two layers share a shape, however: templates=1; use 2 or more"
             )
         needed = sum(len(g.slots) * g.mixed * g.numel for g in groups)
-        return _Allocation(found, groups, plain, budget, min(budget - plain, needed) if blob else None, spare)
+        size = min(budget - plain, needed) if blob else None
+        return _Allocation(found, groups, plain, budget, size, capped=paid is not None and counts != paid)
 
     def _refuse(self, found: Slots, budget: int, least: int) -> None:
         multiple = math.ceil(1000 * least / found.weights) / 1000

@@ -60,7 +60,7 @@ def subnetworks(trained: Trained) -> Found:
         at = _corners(ens, data, "test", TEST_ITEMS)
         numbers = {f"accuracy of member {i} (%)": at.accuracy[i] for i in range(3)}
         numbers["accuracy at the mean of their weights (%)"] = at.accuracy[3]
-        numbers["accuracy lost there (%)"] = sum(at.accuracy[:3]) / 3 - at.accuracy[3]
+        numbers["accuracy lost there (%)"] = mean(at.accuracy[:3]) - at.accuracy[3]
         numbers["disagreement of the members (%)"] = at.disagreement
         alone = "" if multihead else "each member run alone, the other inputs silent"
         lines += [Line(row.label, column, ours, remark=alone, seeds=1) for column, ours in numbers.items()]
@@ -149,11 +149,13 @@ def _embedding(trained: Trained, label: str, name: str) -> Found:
         "training NLL at the mean of their weights": [learned.loss[3] for _, learned in corners.values()],
     }
     lines = [line_over_seeds(label, column, values) for column, values in columns.items()]
-    by_seed = [dict(zip(corners, values, strict=True)) for values in columns.values()]
+    by_seed = {column: dict(zip(corners, values, strict=True)) for column, values in columns.items()}
     pair = "the mean of three members' weights", "the three members"
+    accuracy = "accuracy at the mean of their weights (%)", "accuracy of three members, mean (%)"
+    loss = "NLL at the mean of their weights", "NLL of three members, mean"
     orderings = [
-        *compared(f"Accuracy, {label}", *pair, (by_seed[1], by_seed[0])),
-        *compared(f"NLL, {label}", *pair, (by_seed[3], by_seed[2])),
+        *compared(f"Accuracy, {label}", *pair, [by_seed[column] for column in accuracy]),
+        *compared(f"NLL, {label}", *pair, [by_seed[column] for column in loss]),
     ]
     ens, data = trained.open(label)
     at, learned = next(iter(corners.values()))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from itertools import combinations
 from typing import TypeAlias
 
 import numpy as np
@@ -24,7 +23,7 @@ from ..training.checkpoint import states
 from .basins import between, embeddings, subnetworks
 from .bias import bias_and_variance
 from .norms import each_with_its_own
-from .results import DIGITS, Found, Line, Ordering, Picture, compared, line_over_seeds
+from .results import DIGITS, Found, Line, Ordering, Picture, compared, line_over_seeds, ordered
 from .sparsity import by_sparsity
 from .trained import Trained
 
@@ -126,10 +125,10 @@ def _speeds(trained: Trained) -> Found:
     epochs = {label: _seconds_per_epoch(trained, label) for label in labels}
     lines: list[Line] = []
     for label in labels:
-        ratios = {row.batch_size: 1 / row.ratio for row in found.rows if row.name == label}
+        measured = {row.batch_size: 1 / row.ratio for row in found.rows if row.name == label}
         printed = _printed_ratio(trained, label, single, "Inference f32 (im/s)")
-        lines.append(Line(label, "images/s relative", ratios[128], printed, remark="batches of 128", seeds=1))
-        lines.append(Line(label, "images/s relative, one at a time", ratios[1], seeds=1))
+        lines.append(Line(label, "images/s relative", measured[128], printed, remark="batches of 128", seeds=1))
+        lines.append(Line(label, "images/s relative, one at a time", measured[1], seeds=1))
         both = sorted(epochs[label].keys() & epochs[single].keys())
         if both:
             times = [epochs[label][seed] / epochs[single][seed] for seed in both]
@@ -142,12 +141,9 @@ def _speeds(trained: Trained) -> Found:
         for label in labels
     }
     orderings: list[Ordering] = []
-    told = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
-    for pair in combinations([label for label in labels if told[label] is not None], 2):
-        worse, better = sorted(pair, key=lambda label: float(told[label] or 0))
-        gain = float(told[better] or 0) - float(told[worse] or 0)
-        if gain:
-            orderings += compared("images/s relative", better, worse, (speeds[better], speeds[worse]), gain)
+    ratios = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
+    for better, worse, paper in ordered({k: float(v) for k, v in ratios.items() if v is not None}, "images/s"):
+        orderings += compared("images/s relative", better, worse, (speeds[better], speeds[worse]), paper)
     return Found(lines, {}, orderings)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from itertools import combinations
 from typing import Any, TypeAlias
 
 from ..comparing.columns import value_of
 from ..data.names import selection
 from ..evaluation.statistics import over_seeds
 from .base import Run
-from .results import LOWER, Line, Ordering, compared
+from .results import Line, Ordering, compared, line_over_seeds, ordered
 from .trained import Trained
 
 __all__ = ["COLUMNS", "DEFAULT", "columns_of", "lines", "orderings"]
@@ -99,15 +98,13 @@ def lines(trained: Trained) -> Iterator[Line]:
             values = trained.values(row.label, COLUMNS[column])
             if not values:
                 continue
-            found, printed = over_seeds(list(values.values())), run.printed.get(row.label, {}).get(column)
-            yield Line(
+            printed = run.printed.get(row.label, {}).get(column)
+            yield line_over_seeds(
                 row.label,
                 column,
-                found.mean,
+                [*values.values()],
                 None if printed is None else printed.text,
                 remark=run.remarks.get((row.label, column), ""),
-                error=found.error if found.n > 1 else None,
-                seeds=found.n,
             )
         for column in SPREADS.keys() & run.printed.get(row.label, {}).keys():
             values = trained.values(row.label, SPREADS[column])
@@ -124,23 +121,19 @@ def orderings(trained: Trained) -> Iterator[Ordering]:
     """
     run = trained.run
     for column in dict.fromkeys(c for cells in run.printed.values() for c in cells if c in COLUMNS):
-        printed = {r.label: run.printed[r.label][column] for r in run.rows if column in run.printed.get(r.label, {})}
-        for pair in combinations(printed, 2):
-            worse, better = sorted(pair, key=lambda label: printed[label].value, reverse=column.startswith(LOWER))
-            paper = printed[better].value - printed[worse].value
-            if paper != 0 and run.row(better).data == run.row(worse).data:
+        labels = [row.label for row in run.rows if column in run.printed.get(row.label, {})]
+        printed = {label: run.printed[label][column].value for label in labels}
+        for better, worse, paper in ordered(printed, column):
+            if run.row(better).data == run.row(worse).data:
                 yield from _rows(trained, column, better, worse, paper)
     for column, better, worse in run.claims:
         yield from _rows(trained, column, better, worse, None)
     for measure in run.rivals:
         for label, cells in run.printed.items():
             numbers = {c.removeprefix(f"{measure} "): n.value for c, n in cells.items() if c.startswith(f"{measure} ")}
-            for pair in combinations(numbers, 2):
-                worse, better = sorted(pair, key=numbers.__getitem__, reverse=measure.startswith(LOWER))
-                if numbers[better] != numbers[worse]:
-                    values = [trained.values(label, COLUMNS[f"{measure} {name}"]) for name in (better, worse)]
-                    paper = numbers[better] - numbers[worse]
-                    yield from compared(f"{measure}, {label}", better, worse, values, paper)
+            for better, worse, paper in ordered(numbers, measure):
+                values = [trained.values(label, COLUMNS[f"{measure} {name}"]) for name in (better, worse)]
+                yield from compared(f"{measure}, {label}", better, worse, values, paper)
 
 
 def _rows(trained: Trained, column: str, better: str, worse: str, paper: float | None) -> Iterator[Ordering]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import combinations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Found", "Line", "Ordering", "Picture", "Result"),
-    *("compared", "line_over_seeds", "mean_and_error"),
+    *("compared", "line_over_seeds", "mean_and_error", "ordered"),
 ]
 
 FORMAT = 1  # of the documents
@@ -86,6 +87,18 @@ class Ordering:
         if self.low <= 0 <= self.high:
             return "open"
         return "holds" if (self.ours < 0) == self.column.startswith(LOWER) else "reversed"
+
+
+def ordered(numbers: Mapping[str, float], column: str) -> Iterator[tuple[str, str, float]]:
+    """All pairs that a column's numbers order: better, worse, and the difference of the two.
+
+    >>> list(ordered({"one": 0.5, "two": 0.25, "three": 0.25}, "NLL"))
+    [('two', 'one', -0.25), ('three', 'one', -0.25)]
+    """
+    for pair in combinations(numbers, 2):
+        worse, better = sorted(pair, key=numbers.__getitem__, reverse=column.startswith(LOWER))
+        if numbers[better] != numbers[worse]:
+            yield better, worse, numbers[better] - numbers[worse]
 
 
 def compared(
