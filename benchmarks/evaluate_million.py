@@ -18,13 +18,13 @@ from typing import TypeVar
 
 import torch
 
-from multum.evaluation import ood
-from multum.evaluation.conformal import fit_sets
-from multum.evaluation.diversity import diversity
-from multum.evaluation.metrics import classification, item_correct, item_nll
-from multum.evaluation.predict import Prediction
-from multum.evaluation.statistics import bootstrap
-from multum.evaluation.streaming import Accumulator
+from multum.metrics import ood
+from multum.metrics.classification import classification, item_correct, item_nll
+from multum.metrics.conformal import fit_sets
+from multum.metrics.diversity import diversity
+from multum.metrics.statistics import bootstrap
+from multum.metrics.streaming import Accumulator
+from multum.outputs.prediction import Prediction
 
 T = TypeVar("T")
 SECONDS, MEGABYTES = 20, 2048

@@ -23,8 +23,8 @@ import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile, record_function
 
 import multum
-from multum.evaluation.loss import loss
 from multum.methods import Method, parse
+from multum.outputs.loss import loss
 from multum.training.devices import Place
 from multum.training.loop import forward
 from multum.training.run import Run

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import multum
-from multum.rewrite import thin
+from multum.thinning import thin
 
 
 @pytest.fixture(scope="module", autouse=True)

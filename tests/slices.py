@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from multum.rewrite.thin import plan_thinning
-from multum.rewrite.thinning import Thinning
-from multum.rewrite.trace import arguments, tensors_of
+from multum.network.copies import arguments, tensors_of
+from multum.thinning.plan import Thinning
+from multum.thinning.thin import plan_thinning
 
 
 class Net(nn.Module):

@@ -14,7 +14,7 @@ import pytest
 import multum as library
 from multum import cli
 from multum.data.sources import load_data
-from multum.training import job
+from multum.runs import train as job
 from multum.training.interrupt import Stopped
 
 QUICK = ["epochs=1", "batch_size=400", "--method", "single"]

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import multum
 import networks
-from multum import Deep, Packed, Single, saving
+from multum import Deep, Packed, Single, files
 from multum.errors import FileError, NetworkError
 from multum.models import build
 
@@ -151,7 +151,7 @@ def test_an_interrupted_save_leaves_the_old_file_whole(saved, monkeypatch):
         Path(filename).write_bytes(b"half of")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(saving, "save_file", interrupted)
+    monkeypatch.setattr(files, "save_file", interrupted)
     with pytest.raises(KeyboardInterrupt):
         multum.save(multum.ensemble(mlp(), Deep(members=2), example=X), saved)
     assert saved.read_bytes() == before

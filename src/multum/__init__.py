@@ -7,10 +7,6 @@ from .ensemble import Ensemble  # before `ensemble`, the function, takes the mod
 
 from .building import ensemble  # isort: skip
 from .data import Data, load_data
-from .evaluation.cost import Cost, cost
-from .evaluation.evaluate import evaluate
-from .evaluation.loss import loss
-from .evaluation.predict import Prediction, RegressionPrediction, predict
 from .memory import keep_memory
 from .methods import (
     BatchEnsemble,
@@ -28,9 +24,13 @@ from .methods import (
     Swag,
     TreeNet,
 )
-from .recipes.reproduce import reproduce
-from .rewrite.thin import thin
+from .metrics.cost import Cost, cost
+from .metrics.evaluate import evaluate
+from .outputs.loss import loss
+from .outputs.prediction import Prediction, RegressionPrediction, predict
+from .papers.reproduce import reproduce
 from .saving import load, save
+from .thinning.thin import thin
 from .training.loop import fit
 from .training.recipe import Recipe
 from .version import __version__

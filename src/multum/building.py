@@ -12,10 +12,10 @@ from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from .ensemble import Ensemble, fold_rows, moving_buffers, two_rows
-from .errors import ConfigError, ExampleError, NetworkError, did_you_mean
-from .rewrite.thin import output_of
-from .rewrite.trace import tensors_of
+from .errors import ConfigError, ExampleError, NetworkError, did_you_mean, first_line
+from .network.copies import tensors_of
 from .rewrite.walker import Edit, install, seeded
+from .thinning.thin import output_of
 
 __all__ = ["Birth", "assemble", "built_by", "ensemble", "member_seeds"]
 
@@ -192,7 +192,7 @@ def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
         raise NetworkError(f"{error}; wrap it so that forward returns the outputs alone") from None
     except Exception as error:
         shapes = ", ".join(str(tuple(t.shape)) for t in tensors)
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         if "deepcopy protocol" in reason:
             raise NetworkError(
                 "every member is a copy of the network, however: it holds tensors that cannot be copied, as the old "

@@ -19,7 +19,7 @@ from .building import ensemble
 from .ensemble import Ensemble, two_rows
 from .errors import CheckError
 from .executors import EXECUTORS
-from .rewrite.trace import arguments
+from .network.copies import arguments
 
 __all__ = ["Finding", "check"]
 

@@ -17,11 +17,12 @@ from rich.table import Table
 
 from .comparing.compare import compare as compare_methods
 from .errors import MultumError
+from .files import dumps
 from .memory import keep_memory
 from .methods import catalogue
 from .parsing import assignments
-from .strict_json import dumps
-from .training import evaluation, job
+from .runs import evaluate as evaluation
+from .runs import train as job
 from .training.devices import is_first
 from .training.interrupt import Stopped
 
@@ -207,7 +208,7 @@ def predict(
 
     Example: [bold]multum predict runs/deep new.csv --coverage 0.9 --out answers.csv[/bold]
     """
-    from .training import prediction
+    from .runs import predict as prediction
 
     frame = prediction.predict_run(
         run, file, coverage=coverage, risk=risk, temperature=temperature, progress=not as_json
@@ -248,10 +249,10 @@ def reproduce(
 
     Example: [bold]multum reproduce mimo/figure2 --jobs 2[/bold]
     """
-    from .recipes import catalogue as catalogue_of_items
-    from .recipes import find, show
-    from .recipes.plan import plan
-    from .recipes.reproduce import reproduce as run_item
+    from .papers import catalogue as catalogue_of_items
+    from .papers import find, show
+    from .papers.plan import plan
+    from .papers.reproduce import reproduce as run_item
 
     if list_all or item is None:
         told: Any = catalogue_of_items() if as_json else show.listing()

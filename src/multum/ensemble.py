@@ -19,13 +19,13 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .errors import ConfigError, ExampleError, ExecutorError, NetworkError, did_you_mean
+from .errors import ConfigError, ExampleError, ExecutorError, NetworkError, did_you_mean, first_line
 from .executors import EXECUTORS, default
 from .executors.call import call
-from .rewrite.dependence import Usage, trace_members
+from .network.copies import arguments, full_copy, skeleton, tensors_of, trial_copy
+from .network.dependence import Usage, trace_members
 from .rewrite.dropout import DROPOUTS, Drawing, Randomness
 from .rewrite.norm import NORMS
-from .rewrite.trace import arguments, skeleton, tensors_of
 from .rewrite.walker import Edit, fold, install
 
 __all__ = ["Ensemble", "fold_rows", "moving_buffers", "two_rows"]
@@ -204,7 +204,7 @@ class Ensemble(nn.Module):
         """Member `index` as a plain network: no multum layer in it, no tensor shared with the ensemble."""
         i = self._index(index)
         if self.folded:
-            return self.method.unfold(skeleton(self.network, lambda t: t.detach().clone()), i)
+            return self.method.unfold(full_copy(self.network), i)
         own = {id(t) for t in self.tensors(self._stacked).values()}
         one = skeleton(self.network, lambda t: (t[i] if id(t) in own else t).detach().clone())
         return self.method.finish(fold(one), self, i)
@@ -292,7 +292,7 @@ class Ensemble(nn.Module):
         """Why vmap cannot run this network, or None; tried on a copy, since a failed run has already moved buffers."""
         if not self._stacked:
             return None
-        trial = skeleton(self.network, lambda t: t.detach() if isinstance(t, nn.Parameter) else t.detach().clone())
+        trial = trial_copy(self.network)
         x = two_rows(example)
         if per_member:
             x = tree_map_only(Tensor, lambda t: t.expand(self.members, *t.shape), x)
@@ -308,7 +308,7 @@ class Ensemble(nn.Module):
             except NetworkError:
                 raise
             except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer
-                first = str(error).splitlines()[0] if str(error) else "no message"
+                first = first_line(error)
                 # torch asks to be told of what it cannot do; that is not the user's concern here.
                 return f"{type(error).__name__}: {re.split('[,.]? please file', first, flags=re.IGNORECASE)[0]}"
         return None
@@ -339,7 +339,7 @@ def moving_buffers(network: nn.Module, example: Any) -> list[str]:
     }
     if not set(names) - norms or any(t.is_meta for t in tensors_of(network).values()):
         return [n for n in names if n in norms]
-    trial = skeleton(network, lambda t: t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()).train()
+    trial = trial_copy(network).train()
     before = {n: b.clone() for n, b in trial.named_buffers()}
     args, kwargs = arguments(example)
     with torch.no_grad(), torch.random.fork_rng():

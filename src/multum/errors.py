@@ -7,7 +7,7 @@ MultumError
 ├── RewriteError         modules that a rewrite does not understand, all of them  (has .refusals)
 ├── ExecutorError        an executor that cannot run this network was asked for   (also a RuntimeError)
 ├── CheckError           multum.check found a broken promise                      (also an AssertionError)
-├── FileError            a saved ensemble that cannot be read                     (also a ValueError)
+├── FileError            a file or folder that cannot be read or written          (also a ValueError)
 ├── DataError            a data set that is missing or malformed                  (also a ValueError)
 ├── TrainingError        training that cannot start or go on                      (also a RuntimeError)
 └── MetricError          what a metric was given is not what it measures          (also a ValueError)
@@ -33,6 +33,7 @@ __all__ = [
     "RewriteError",
     "TrainingError",
     "did_you_mean",
+    "first_line",
 ]
 
 
@@ -61,7 +62,7 @@ class CheckError(MultumError, AssertionError):
 
 
 class FileError(MultumError, ValueError):
-    """A saved ensemble cannot be read."""
+    """A file or folder cannot be read or written."""
 
 
 class MetricError(MultumError, ValueError):
@@ -110,3 +111,12 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known)}."
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says in one line, or what it is where it says nothing.
+
+    >>> first_line(ValueError("a\nb")), first_line(KeyError())
+    ('a', 'KeyError')
+    """
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

@@ -9,25 +9,24 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from . import models
 from .building import built_by
 from .ensemble import Ensemble, fold_rows
-from .errors import ConfigError, FileError, MultumError, did_you_mean
+from .errors import ConfigError, FileError, MultumError, did_you_mean, first_line
+from .files import write_tensors
 from .methods import METHODS
-from .rewrite.thin import output_of
-from .rewrite.trace import skeleton, tensors_of
+from .network.copies import skeleton, tensors_of
 from .rewrite.walker import Edit, apply, install, seeded
+from .thinning.thin import output_of
 from .version import __version__
 
 __all__ = ["FORMAT", "load", "save"]
@@ -60,7 +59,7 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
     header = {
         "format": FORMAT,
         "versions": {"multum": __version__, "torch": torch.__version__},
-        "method": {"name": type(ensemble.method).__name__.lower(), **dataclasses.asdict(ensemble.method)},
+        "method": ensemble.method.as_dict(),
         "members": ensemble.members,
         "folded": ensemble.folded,
         "task": ensemble.task,
@@ -76,17 +75,7 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
     if not path.parent.is_dir() or path.is_dir():
         folder = f"{path} is a folder" if path.is_dir() else f"{path.parent} does not exist; make it first"
         raise FileError(f"an ensemble is saved as a file in a folder that exists, however: {folder}")
-    temporary = path.parent / f".{path.name}.{uuid.uuid4().hex}.part"
-    temporary.touch()
-    mode = temporary.stat().st_mode  # safetensors would leave a file that only its owner can read
-    try:
-        save_file(tensors, temporary, metadata={"multum": json.dumps(header)})
-        with open(temporary, "rb+") as written:
-            os.fsync(written.fileno())
-        temporary.chmod(mode)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_tensors(path, tensors, header)
 
 
 def load(
@@ -142,7 +131,7 @@ def load(
     except MultumError:
         raise
     except (RuntimeError, ValueError, TypeError, KeyError, IndexError, AttributeError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        reason = first_line(error)
         raise FileError(
             f"the tensors of {path} fit its network, however: {reason}; "
             "give the network that was saved, as in multum.load(path, network=builder)"

@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 
 import multum
-from multum.comparing import engine, runners
-from multum.comparing.cells import Cell
-from multum.comparing.work import RESULT
-from multum.errors import ConfigError, DataError, TrainingError
+from multum import files
+from multum.errors import ConfigError, DataError, FileError
+from multum.runs import pool as runners
+from multum.runs.cells import Cell
+from multum.runs.work import RESULT
 
 QUICK: dict[str, Any] = {"seeds": 2, "epochs": 1, "shift": "none", "threads": 1, "recipe": {"batch_size": 256}}
 COMMAND = ["--data", "digits", "--methods", "single,packed:members=2", "--seeds", "2", "--epochs", "1"]
@@ -117,7 +118,8 @@ def test_a_method_that_fails_leaves_the_others_whole(tmp_path: Path, monkeypatch
 def test_a_cell_whose_process_dies_leaves_the_others_whole(tmp_path: Path) -> None:
     script = (
         "import os, signal, multum\n"
-        "from multum.comparing import compare, runners\n"
+        "from multum.comparing import compare\n"
+        "from multum.runs import pool as runners\n"
         "class Deadly(multum.Single):\n"
         "    def birth(self, *args): os.kill(os.getpid(), signal.SIGKILL)\n"
         "if __name__ == '__main__':\n"
@@ -171,7 +173,7 @@ def test_killed_and_run_again_ends_as_if_never_stopped(
 
 
 def test_one_comparison_at_a_time(tmp_path: Path) -> None:
-    with engine.locked(tmp_path), pytest.raises(TrainingError, match="another one works"):
+    with files.locked(tmp_path), pytest.raises(FileError, match="another one at work"):
         multum.compare("digits", None, "single", out=tmp_path, **QUICK)
 
 

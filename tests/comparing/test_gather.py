@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 import multum
 from multum.comparing.advice import advise
 from multum.comparing.budget import Budget
-from multum.comparing.cells import Cell
 from multum.comparing.gather import rows_of
+from multum.runs.cells import Cell
 
 SEEDS = (0, 1, 2)
 

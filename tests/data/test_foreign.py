@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 import multum
-from multum.data.foreign import default_hold_out, fitted, foreign_sets, hold_out_classes
+from multum.data.ood import default_hold_out, fitted, foreign_sets, hold_out_classes
 from multum.data.parts import Data, Part
 from multum.data.sources import load_items
 from multum.errors import DataError

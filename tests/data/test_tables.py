@@ -13,7 +13,7 @@ import torch
 import multum
 from multum.data.columns import as_numbers, as_words, fit_column
 from multum.errors import DataError
-from multum.training import job
+from multum.runs import train as job
 
 ROWS = 200
 

@@ -22,7 +22,7 @@ from multum import Ensemble, Hypernet
 from multum.errors import ConfigError, RewriteError
 from multum.methods.hypernet import nested_cycle
 from multum.models import build
-from multum.rewrite.trace import tensors_of
+from multum.network.copies import tensors_of
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())["hypernet/WRN-28-10/c10"]

@@ -25,7 +25,7 @@ import networks
 from multum import Ensemble, Mixture
 from multum.errors import ConfigError, NetworkError, RewriteError
 from multum.models import build
-from multum.rewrite.trace import tensors_of
+from multum.network.copies import tensors_of
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())["mixture/WRN-28-10"]

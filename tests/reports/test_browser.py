@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from multum.reports.formats import shown, sized
+from multum.figures.formats import shown, sized
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = next(

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from multum import reports
-from multum.reports.formats import heading, shown, sized
+from multum.figures.formats import heading, shown, sized
 from multum.reports.markdown import markdown
 from reports import documents
 

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 
 from multum import reports
-from multum.errors import ConfigError
+from multum.errors import ConfigError, FileError
 from reports import documents
 
 FIGURES = [
@@ -116,7 +116,7 @@ def test_a_write_that_breaks_off_leaves_the_report_before(tmp_path: Path, monkey
         raise OSError(28, "No space left on device", str(target))
 
     monkeypatch.setattr(os, "replace", full)
-    with pytest.raises(ConfigError, match="No space left"):
+    with pytest.raises(FileError, match="No space left"):
         reports.write(changed, tmp_path)
     assert contents(tmp_path) == before
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 import multum
 import networks
 from multum import Deep, Ensemble
+from multum.network.copies import tensors_of
 from multum.rewrite.dropout import DROPOUTS, Randomness
-from multum.rewrite.trace import tensors_of
 from multum.rewrite.walker import install
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}

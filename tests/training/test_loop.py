@@ -18,10 +18,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import multum
 from multum.errors import ConfigError, MultumError, TrainingError
 from multum.methods import METHODS, parse
+from multum.runs.train import model_for
 from multum.training import progress
 from multum.training import run as run_module
 from multum.training.batches import Step
-from multum.training.job import model_for
 from multum.training.lost import lost
 from multum.training.optimizers import Optimizers
 

@@ -20,8 +20,10 @@ from torch import Tensor, nn
 
 import multum
 import timm_shim  # noqa: F401  (LAMB is timm's)
-from multum.errors import TrainingError
-from multum.training import checkpoint, job
+from multum import files
+from multum.errors import FileError, TrainingError
+from multum.runs import train as job
+from multum.training import checkpoint
 from multum.training.optimizers import Optimizers
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
@@ -276,7 +278,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_training(
     (tmp_path / "file").write_text("not a folder")
     out = {"below a file": tmp_path / "file" / "run", "a file": tmp_path / "file"}.get(place, Path(place))
     monkeypatch.setattr(Optimizers, "step", lambda *a, **k: pytest.fail("training began"))
-    with pytest.raises(TrainingError, match="can be written, however"):
+    with pytest.raises(FileError, match="must be writable"):
         multum.fit(made(multum.Deep(members=2)), given(), BASE, out=out)
 
 
@@ -313,11 +315,11 @@ def test_a_disk_that_fills_up_leaves_the_last_good_checkpoint(
 
     with monkeypatch.context() as patch:
         if where in ("save", "half"):
-            patch.setattr(checkpoint, "save_file", full(save_file))
+            patch.setattr(files, "save_file", full(save_file))
         else:
             name = {"fsync": "fsync", "rename": "replace"}[where]
-            patch.setattr(checkpoint.os, name, full(getattr(os, name)))
-        with pytest.raises(TrainingError, match=r"No space left|File too large"):
+            patch.setattr(files.os, name, full(getattr(os, name)))
+        with pytest.raises(FileError, match=r"No space left|File too large"):
             multum.fit(made(multum.Deep(members=2)), given(), BASE, out=tmp_path / "run", checkpoint_seconds=0)
     left = list((tmp_path / "run" / "checkpoints").iterdir())
     assert left and all(f.name.startswith("step-") for f in left)

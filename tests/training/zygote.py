@@ -19,7 +19,8 @@ from typing import Any
 import lightning_fabric  # noqa: F401
 import torch
 
-from multum.training import checkpoint, job
+from multum.runs import train as job
+from multum.training import checkpoint
 from multum.training.interrupt import Stopped
 
 

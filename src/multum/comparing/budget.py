@@ -19,10 +19,10 @@ import torch
 from ..building import ensemble
 from ..data.sources import Data
 from ..errors import ConfigError, MultumError
-from ..evaluation.cost import Cost, cost
 from ..methods import Method, Mixture, Packed
+from ..metrics.cost import Cost, cost
 from ..parsing import assignments
-from ..training.job import builder_for
+from ..runs.train import builder_for
 
 __all__ = ["Budget", "cost_of_network", "fit_to_budget", "label_of_size"]
 

@@ -10,19 +10,19 @@ from typing import Any
 import torch
 
 from ..data.corruptions import CORRUPTIONS
-from ..data.foreign import default_hold_out, foreign_sets
 from ..data.names import selection, with_selection
+from ..data.ood import default_hold_out, foreign_sets
 from ..data.sources import Data, load_data
 from ..errors import ConfigError, MultumError
+from ..files import locked, plain, prepare_folder
 from ..methods import Method
-from ..strict_json import plain
-from ..training import checkpoint, job
+from ..runs import train as job
+from ..runs.cells import Cell, chosen_methods
+from ..runs.engine import run_cells, runner_for
+from ..runs.work import Outcome
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
-from .cells import Cell, chosen_methods
 from .document import document_of
-from .engine import locked, run_cells, runner_for
-from .work import Outcome
 
 __all__ = ["compare"]
 
@@ -78,7 +78,7 @@ def compare(
     labels = chosen_methods(methods)
     cells, refused = _planned(labels, listed, name, source, model, limit, given, foreign, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
-    checkpoint.prepare_folder(out)
+    prepare_folder(out)
     if progress:
         job.tell_guesses(source)
     with locked(out):

@@ -13,17 +13,17 @@ from typing import Any
 
 import torch
 
-from .. import strict_json
 from ..data.names import selection
 from ..data.sources import Data
-from ..evaluation.speed import compare_speed
-from ..training import checkpoint, job
+from ..files import write_json
+from ..metrics.speed import compare_speed
+from ..runs import train as job
+from ..runs.cells import Cell
+from ..runs.work import Outcome, finished
 from ..version import __version__
 from .advice import advise
 from .budget import Budget
-from .cells import Cell
 from .gather import Found, rows_of
-from .work import Outcome, finished
 
 __all__ = ["document_of", "machine", "versions"]
 
@@ -135,5 +135,5 @@ def _latencies(cells: Sequence[Cell], found: Found, source: Data, out: Path, thr
     models = {label: job.open_model(out / cell.name, source) for label, cell in first.items()}
     speeds = compare_speed(models, source.example(1), batch_sizes=(1,), threads=threads)
     latency = {row.name: 1000 * row.latency for row in speeds.rows}
-    checkpoint.write_text(kept, strict_json.dumps({"cells": names, "latency": latency}) + "\n")
+    write_json(kept, {"cells": names, "latency": latency})
     return latency

@@ -11,8 +11,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..evaluation.statistics import over_seeds, paired_t, signed_rank
-from .cells import Cell, spec_of
+from ..metrics.statistics import over_seeds, paired_t, signed_rank
+from ..runs.cells import Cell, spec_of
 from .columns import COLUMNS, Column, columns_of, value_of
 
 __all__ = ["LEVEL", "Found", "rows_of"]

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ..errors import NetworkError
-from ..rewrite.trace import arguments
+from ..network.copies import arguments
 
 __all__ = ["call", "take"]
 

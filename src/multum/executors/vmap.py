@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from ..network.trace import plain_attention
 from ..rewrite.dropout import Randomness
-from ..rewrite.trace import plain_attention
 from .call import call
 
 __all__ = ["run"]

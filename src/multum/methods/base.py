@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
-from ..rewrite.dependence import Usage, trace_members
-from ..rewrite.trace import skeleton, tensors_of
+from ..network.copies import full_copy, tensors_of
+from ..network.dependence import Usage, trace_members
 from ..rewrite.walker import Edit, apply, install, reset, seeded
 
 __all__ = [
@@ -54,6 +54,15 @@ class Method:
 
     def __post_init__(self) -> None:
         whole("members", self.members, least=1)
+
+    @property
+    def name(self) -> str:
+        """As the command line and saved files write it."""
+        return type(self).__name__.lower()
+
+    def as_dict(self) -> dict[str, Any]:
+        """Name and fields, as files hold them."""
+        return {"name": self.name, **asdict(self)}
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Birth:
         """How the members of this network come to be; raises where the method and the network do not fit."""
@@ -160,7 +169,7 @@ class Rewritten(Birth):
         self.builder = builder
 
     def member(self, seed: int) -> nn.Module:
-        one = skeleton(self.network, lambda t: t.detach().clone())
+        one = full_copy(self.network)
         with seeded(seed):
             apply(one, self.edits, {})
             if self.fresh and not any(t.is_meta for t in tensors_of(one).values()):
@@ -172,7 +181,7 @@ class Rewritten(Birth):
         if self.builder is not None:
             whole = self.builder()
         else:
-            whole = skeleton(one, lambda t: t.detach().clone())
+            whole = full_copy(one)
             reset(whole)
         new, old = tensors_of(whole), tensors_of(one)
         names = [n for n in new if any(n == f or n.startswith(f"{f}.") for f in self.fresh)]
@@ -190,7 +199,7 @@ class Remake(Birth):
         self.network, self.init, self.builder = network, init, builder
 
     def member(self, seed: int) -> nn.Module:
-        one = skeleton(self.network, lambda t: t.detach().clone())
+        one = full_copy(self.network)
         if self.init == "pretrained" or any(t.is_meta for t in tensors_of(one).values()):
             return one
         frozen = {name: t.detach().clone() for name, t in _frozen(one).items()}

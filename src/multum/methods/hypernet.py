@@ -41,7 +41,8 @@ from torch.utils._pytree import tree_map_only
 from ..building import member_seeds
 from ..errors import ConfigError, Refusal, RewriteError
 from ..models.wide_resnet import WideResNet
-from ..rewrite.dependence import trace_members
+from ..network.copies import tensors_of
+from ..network.dependence import trace_members
 from ..rewrite.generated import (
     Generated,
     GeneratedProjection,
@@ -54,7 +55,6 @@ from ..rewrite.generated import (
     twin_edits,
     weight_slots,
 )
-from ..rewrite.trace import tensors_of
 from ..rewrite.walker import Edit, layer, seeded
 from .base import Builder, Method, Rewritten, one_of
 

@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError
-from ..rewrite.dependence import Usage
-from ..rewrite.masked import without_masked
-from ..rewrite.trace import tensors_of
+from ..network.copies import tensors_of
+from ..network.dependence import Usage
 from ..rewrite.walker import Edit, install, layer
 from ..rewrite.weighted import (
     Read,
@@ -40,6 +39,7 @@ from ..rewrite.weighted import (
     weighted_layers,
     widths,
 )
+from ..thinning.masked import without_masked
 from .base import Batch, Builder, Method, Rewritten, followed, one_of
 
 __all__ = ["Masksembles"]

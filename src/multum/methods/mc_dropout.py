@@ -25,7 +25,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import ConfigError, Refusal, RewriteError
-from ..rewrite.dependence import Usage
+from ..network.dependence import Usage
 from ..rewrite.dropout import DROPOUTS, Drawing
 from ..rewrite.walker import Edit, layer
 from .base import Builder, Method, Rewritten, followed

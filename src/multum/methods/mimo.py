@@ -28,9 +28,10 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..ensemble import fold_rows, two_rows
-from ..errors import ConfigError, Refusal, RewriteError
-from ..rewrite.attributes import attributes_for
-from ..rewrite.trace import arguments, follow, skeleton
+from ..errors import ConfigError, Refusal, RewriteError, first_line
+from ..network.attributes import attributes_for
+from ..network.copies import arguments, trial_copy
+from ..network.trace import follow
 from ..rewrite.walker import Edit, fold, layer, names_of
 from .base import Batch, Builder, Method, Rewritten, followed, known_path, whole
 
@@ -202,7 +203,7 @@ class Mimo(Method):
 
     def _check_rows(self, one: nn.Module, example: Any) -> None:
         """Each member's rows pass through on their own, in training and in eval, or an error says where they do not."""
-        plain = [self.unfold(skeleton(one, _copied), i).eval() for i in range(self.members)]
+        plain = [self.unfold(trial_copy(one), i).eval() for i in range(self.members)]
         meta = any(t.is_meta for t in one.parameters())  # there only shapes can be compared
         x = two_rows(example)
         noisy = tree_map_only(Tensor, _noisy, x)
@@ -210,7 +211,7 @@ class Mimo(Method):
             x = noisy
         alone = [_attempt(network, x)[0] for network in plain[: 1 if meta else None]]
         for training in (False,) if meta else (True, False):
-            out, path, reason = _attempt(skeleton(one, _copied).train(training), fold_rows(x, self.members))
+            out, path, reason = _attempt(trial_copy(one).train(training), fold_rows(x, self.members))
             if reason:
                 break
         else:
@@ -246,11 +247,7 @@ def _attempt(network: nn.Module, x: Any) -> tuple[Any, str, str]:
         with torch.no_grad(), torch.random.fork_rng():
             return network(*args, **kwargs), "", ""
     except Exception as error:  # a user's network may raise anything
-        return None, place.path, f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-
-
-def _copied(t: Tensor) -> Tensor:
-    return t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()
+        return None, place.path, f"{type(error).__name__}: {first_line(error)}"
 
 
 def _noisy(t: Tensor) -> Tensor:

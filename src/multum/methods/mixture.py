@@ -31,6 +31,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, NetworkError
+from ..network.copies import tensors_of
 from ..rewrite.generated import (
     GeneratedProjection,
     GeneratedWeight,
@@ -42,7 +43,6 @@ from ..rewrite.generated import (
     twin_edits,
     weight_slots,
 )
-from ..rewrite.trace import tensors_of
 from ..rewrite.walker import Edit, layer, seeded
 from .base import Builder, Method, Rewritten, one_of, whole
 

@@ -24,7 +24,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import ConfigError
-from ..rewrite.thin import DENSE, Thinning, plan_thinning
+from ..thinning.thin import DENSE, Thinning, plan_thinning
 from .base import INITS, Birth, Builder, Method, one_of, whole
 
 __all__ = ["Packed"]

@@ -20,7 +20,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
-from ..rewrite.dependence import Usage
+from ..network.dependence import Usage
 from ..rewrite.walker import names_of
 from .base import INITS, Builder, Method, Rewritten, followed, one_of
 

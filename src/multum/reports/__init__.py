@@ -6,10 +6,10 @@ training run. Everything here is made of it alone.
 
 from __future__ import annotations
 
+from ..figures.figure import Figure
+from ..figures.formats import shown
 from .charts import figures
 from .console import terminal
-from .figure import Figure
-from .formats import shown
 from .writing import write
 
 __all__ = ["Figure", "figures", "shown", "terminal", "write"]

@@ -11,7 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from .formats import NOTHING, heading, shown, sized
+from ..figures.formats import NOTHING, heading, shown, sized
 
 __all__ = ["terminal"]
 

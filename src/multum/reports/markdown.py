@@ -7,8 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .figure import Figure
-from .formats import NOTHING, heading, shown, sized
+from ..figures.figure import Figure
+from ..figures.formats import NOTHING, heading, shown, sized
 from .page import facts, listed
 
 __all__ = ["markdown"]

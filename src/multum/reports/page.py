@@ -14,10 +14,10 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from .figure import NARROW, Figure
-from .formats import NOTHING, shown, sized
-from .palette import COLOURS, PAGE, look
-from .svg import inline, svg
+from ..figures.figure import NARROW, Figure
+from ..figures.formats import NOTHING, shown, sized
+from ..figures.palette import COLOURS, PAGE, look
+from ..figures.svg import inline, svg
 
 __all__ = ["facts", "listed", "page"]
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from .formats import shown, sized
-from .palette import Look, look
+from ..figures.formats import shown, sized
+from ..figures.palette import Look, look
 
 __all__ = ["Method", "View", "over_seeds"]
 

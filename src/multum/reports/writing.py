@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..strict_json import dumps, plain
+from ..figures.svg import png, svg
+from ..files import dumps, plain, write_bytes
 from .charts import CHARTS, figures
 from .markdown import markdown
 from .page import page
-from .svg import png, svg
 
 __all__ = ["write"]
 
@@ -41,7 +40,7 @@ def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
     try:
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
-            _replace(out / name, content)
+            write_bytes(out / name, content)
         for name in CHARTS.keys() - drawings.keys():
             for kind in ("png", "svg"):
                 (out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
@@ -51,15 +50,3 @@ def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
             f"{error.filename or out}; give another folder"
         ) from error
     return [out / name for name in files]
-
-
-def _replace(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")
-    try:
-        with open(temporary, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

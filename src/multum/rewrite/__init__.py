@@ -1,1 +1,1 @@
-"""How a network is changed: the tree walker, the tracer of channels, and `thin`."""
+"""Changing a layer: the one walker, norm, dropout, scaled and generated weights."""

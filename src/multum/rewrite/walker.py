@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, did_you_mean
-from .attributes import attributes_for
-from .trace import tensors_of
+from ..network.attributes import attributes_for
+from ..network.copies import tensors_of
 
 __all__ = [
     "LAYERS",

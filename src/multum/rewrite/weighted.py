@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
-from .dependence import Usage, trace_members
+from ..network.dependence import Usage, trace_members
 
 __all__ = [
     "Read",

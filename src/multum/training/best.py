@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..data.sources import Data
 from ..ensemble import Ensemble
-from ..evaluation.predict import Prediction, RegressionPrediction
+from ..outputs.prediction import Prediction, RegressionPrediction
 
 __all__ = ["Best", "held_out_nll"]
 

@@ -8,40 +8,22 @@ few are kept.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from ..errors import TrainingError
+from ..files import write_tensors
 
-__all__ = ["KEEP", "check_room", "latest", "prepare_folder", "read", "states", "write", "write_text"]
+__all__ = ["KEEP", "check_room", "latest", "read", "states", "write"]
 
 KEEP = 2  # checkpoints of a run that are kept
 
 NAME = re.compile(r"step-(\d{9})\.safetensors")
-
-
-def prepare_folder(folder: Path) -> None:
-    """Make the folder and prove that files can be written there, before hours are spent."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        for part in folder.glob(".*.part"):  # what a killed process left half-written
-            part.unlink(missing_ok=True)
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-") as probe:
-            probe.write(b"0" * 4096)
-            probe.flush()
-            os.fsync(probe.fileno())
-    except OSError as error:
-        raise TrainingError(
-            f"the run folder can be written, however: {folder}: {error.strerror or error}; choose another one"
-        ) from error
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -54,42 +36,11 @@ def check_room(folder: Path, size: int) -> None:
         )
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write a small file whole or not at all."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-", suffix=".part")
-    try:
-        with os.fdopen(handle, "w") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise TrainingError(f"the run folder can be written, however: {path}: {error}; free space there") from error
-    finally:
-        Path(temporary).unlink(missing_ok=True)
-
-
 def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str, Any], keep: int = KEEP) -> Path:
     """Write one checkpoint and remove older ones beyond the last `keep`; a failure leaves the old ones whole."""
     path = folder / f"step-{step:09d}.safetensors"
     contiguous = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    temporary = ""
-    try:
-        handle, temporary = tempfile.mkstemp(dir=folder, prefix=".step-", suffix=".part")
-        os.close(handle)
-        save_file(contiguous, temporary, metadata={"multum": json.dumps(header)})
-        with open(temporary, "rb+") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-        _sync_folder(folder)
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(
-            f"a checkpoint can be written, however: {path}: {error}; free space and run again, "
-            "training goes on from the last checkpoint"
-        ) from error
-    finally:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
+    write_tensors(path, contiguous, header)
     for old in _all(folder)[:-keep]:
         old.unlink(missing_ok=True)
     return path
@@ -124,11 +75,3 @@ def states(out: Path) -> dict[int, dict[str, Tensor]]:
 
 def _all(folder: Path) -> list[Path]:
     return sorted(p for p in folder.glob("step-*.safetensors") if NAME.fullmatch(p.name))
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

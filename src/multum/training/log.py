@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from .checkpoint import write_text
+from ..files import write_text
 
 __all__ = ["History", "Log"]
 

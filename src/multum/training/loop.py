@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..data.sources import Data
 from ..ensemble import Ensemble
-from ..evaluation.loss import loss
+from ..outputs.loss import loss
 from .batches import Step
 from .devices import Place
 from .log import History

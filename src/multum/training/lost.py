@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..errors import TrainingError
-from ..evaluation.loss import loss
+from ..outputs.loss import loss
 
 __all__ = ["LIMIT", "is_lost", "lost"]
 

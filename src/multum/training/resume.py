@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from ..data.sources import Part
-from ..errors import TrainingError
-from ..rewrite.trace import tensors_of
+from ..errors import FileError, TrainingError
+from ..files import prepare_folder, write_json
+from ..network.copies import tensors_of
 from . import checkpoint
 from .averaging import Average
 from .best import Best
@@ -33,13 +34,13 @@ def begin(run: Run, folder: Path, resume: bool) -> None:
     """Open a run folder: a new run writes its first checkpoint, to prove that it can; a run found there goes on."""
     checkpoints, described = folder / "checkpoints", folder / "training.json"
     if run.fabric.global_rank == 0:
-        checkpoint.prepare_folder(folder)
-        checkpoint.prepare_folder(checkpoints)
+        prepare_folder(folder)
+        prepare_folder(checkpoints)
     run.fabric.barrier()
     newest, config = checkpoint.latest(checkpoints), _config(run)
     if newest is None:
         if run.fabric.global_rank == 0:
-            checkpoint.write_text(described, json.dumps(config, indent=2) + "\n")
+            write_json(described, config)
             checkpoint.check_room(checkpoints, _expected_size(run))
         save(run, folder)
         run.keep_state(0)
@@ -64,10 +65,10 @@ def save(run: Run, folder: Path) -> None:
     if run.fabric.global_rank == 0:
         try:
             checkpoint.write(folder / "checkpoints", run.step, tensors, header)
-        except TrainingError as error:
+        except FileError as error:
             failure = error
     if agree(run.fabric, float(failure is not None))[0]:
-        raise failure or TrainingError("a checkpoint can be written, however: the first process could not")
+        raise failure or FileError("a checkpoint must be writable; got an error in the first process, which says more")
 
 
 def _gather(run: Run) -> dict[str, Tensor]:

@@ -14,8 +14,9 @@ from torch import Tensor
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, TrainingError
+from ..files import prepare_folder
 from ..methods import Method
-from ..rewrite.trace import tensors_of
+from ..network.copies import tensors_of
 from ..saving import save as save_model
 from . import checkpoint, resume
 from .averaging import Average, refresh_norms
@@ -178,7 +179,7 @@ class Run:
         every = self.recipe.states
         if self.out is not None and every and epoch % every == 0 and self.fabric.global_rank == 0:
             folder, state = self.out / "states", self.ensemble.state_dict()
-            checkpoint.prepare_folder(folder)
+            prepare_folder(folder)
             checkpoint.write(folder, self.step, state, {"epoch": self.epoch}, keep=self.epochs + 1)
 
     def conclude(self) -> None:

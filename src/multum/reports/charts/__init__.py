@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..figure import Figure
+from ...figures.figure import Figure
 from ..view import View
 from .curves import quantiles, reliability, risk_coverage, severity, training
 from .foreign import foreign

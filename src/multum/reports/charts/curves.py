@@ -11,11 +11,11 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
-from ..figure import Figure
-from ..palette import CONTEXT, MUTED
-from ..panels import multiples
+from ...figures.figure import Figure
+from ...figures.palette import CONTEXT, MUTED
+from ...figures.panels import multiples
+from ...figures.scales import PERCENT, ROUND, ends_inside, log_axis
 from ..view import Method, View, over_seeds
-from .scales import PERCENT, ROUND, ends_inside, log_axis
 
 __all__ = ["quantiles", "reliability", "risk_coverage", "severity", "training"]
 

@@ -9,11 +9,11 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from ..figure import Figure
-from ..palette import INK, MUTED
-from ..panels import multiples
+from ...figures.figure import Figure
+from ...figures.palette import INK, MUTED
+from ...figures.panels import multiples
+from ...figures.scales import PERCENT, ends_inside
 from ..view import View, over_seeds
-from .scales import PERCENT, ends_inside
 
 __all__ = ["foreign"]
 

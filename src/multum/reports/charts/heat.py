@@ -11,9 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure as Drawing
 
-from ..figure import Figure
-from ..palette import HEAT, INK, PAPER, heat_ink
-from ..panels import canvas, fitted, multiples, text_width
+from ...figures.figure import Figure
+from ...figures.palette import HEAT, INK, PAPER, heat_ink
+from ...figures.panels import canvas, fitted, multiples, text_width
 from ..view import View, over_seeds
 
 __all__ = ["corruptions", "diversity"]

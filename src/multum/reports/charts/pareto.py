@@ -12,13 +12,13 @@ from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
-from ..figure import Figure
-from ..formats import count, shown
-from ..palette import CONTEXT, INK, MUTED
-from ..panels import canvas, fitted, text_width
+from ...figures.figure import Figure
+from ...figures.formats import count, shown
+from ...figures.labels import placed
+from ...figures.palette import CONTEXT, INK, MUTED
+from ...figures.panels import canvas, fitted, text_width
+from ...figures.scales import ROUND, accuracy_axis, log_axis
 from ..view import Method, View
-from .labels import placed
-from .scales import ROUND, accuracy_axis, log_axis
 
 __all__ = ["front", "pareto", "pareto_nll"]
 

@@ -1,1 +1,0 @@
-"""What an ensemble predicts, and what its uncertainty is worth."""

@@ -1,0 +1,1 @@
+"""What every picture and table is made of: colours, panels, scales, labels, SVG, and how a number is written."""

@@ -1,0 +1,175 @@
+"""Files that are whole or not there: JSON for every reader, atomic writes, checksums, and one lock per folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import tempfile
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
+
+from .errors import FileError, first_line
+
+__all__ = [
+    "atomic",
+    "checksum",
+    "dumps",
+    "locked",
+    "plain",
+    "prepare_folder",
+    "read_json",
+    "write_bytes",
+    "write_json",
+    "write_tensors",
+    "write_text",
+]
+
+
+def plain(value: Any) -> Any:
+    """The value in dicts, lists, strings and finite numbers; NaN and infinity, which JSON does not have, become None.
+
+    >>> plain({"nll": float("nan"), "at": (1, 2.5)})
+    {'nll': None, 'at': [1, 2.5]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def dumps(value: Any) -> str:
+    """The value as indented JSON text.
+
+    >>> dumps([float("inf")])
+    '[\\n  null\\n]'
+    """
+    return json.dumps(plain(value), indent=2, allow_nan=False)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; a FileError where it is missing, empty or damaged."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FileError(f"{path} must be readable; got {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise FileError(
+            f"{path} must hold JSON; got {first_line(error)}. Remove it and run the command again"
+        ) from error
+    if not isinstance(value, dict):
+        raise FileError(f"{path} must hold a JSON object; got {type(value).__name__}. Remove it and run again")
+    return value
+
+
+@contextlib.contextmanager
+def atomic(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path`, which takes its place once the block has written it; a failure changes nothing.
+
+    What was written is flushed to the disk first, so that a machine that stops leaves the old file or the new one.
+    """
+    temporary = path.with_name(f".{path.name[:100]}.{uuid.uuid4().hex}.part")
+    try:
+        temporary.touch()
+        mode = temporary.stat().st_mode  # safetensors would leave a file that only its owner can read
+        yield temporary
+        with open(temporary, "rb+") as file:
+            os.fsync(file.fileno())
+        temporary.chmod(mode)
+        os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except (OSError, SafetensorError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or first_line(error)
+        raise FileError(
+            f"{path} must be writable; got {reason}. Free space there, check its permissions, or choose another "
+            "folder; what was there before is unchanged"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    with atomic(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text whole or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a value as indented JSON, whole or not at all."""
+    write_text(path, dumps(value) + "\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any] | None = None) -> None:
+    """Write tensors as safetensors, whole or not at all; the header goes in as JSON under the key "multum"."""
+    metadata = None if header is None else {"multum": json.dumps(header)}
+    with atomic(path) as temporary:
+        save_file(dict(tensors), temporary, metadata=metadata)
+
+
+def checksum(tensors: Mapping[str, Tensor]) -> str:
+    """A digest of names, dtypes, shapes and every bit of the tensors."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def prepare_folder(folder: Path) -> None:
+    """Make the folder and prove that files can be written there, before hours are spent."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for part in folder.glob(".*.part"):  # what a killed process left half-written
+            part.unlink(missing_ok=True)
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=".probe-") as probe:
+            probe.write(b"0" * 4096)
+            probe.flush()
+            os.fsync(probe.fileno())
+    except OSError as error:
+        raise FileError(
+            f"the folder {folder} must be writable; got {error.strerror or error}. Choose another one with --out"
+        ) from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """One command works in a folder at a time."""
+    lock = FileLock(folder / ".lock")
+    try:
+        with lock.acquire(timeout=0):
+            yield
+    except Timeout:
+        raise FileError(
+            f"a folder must have one command working in it; got another one at work in {folder}. Wait for it, or "
+            "choose another folder with --out"
+        ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "nt":  # Windows cannot open a folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,1 @@
+"""What members are made of: landscapes between them, their paths in training, the units that serve each input."""

@@ -1,0 +1,201 @@
+"""Which input a unit of a MIMO network listens to: the variance of its pre-activation as one input changes alone.
+
+    V_m(a) = E_others [ Var_x_m a(x_1, ..., x_M) ]        MIMO, section 3.3 and Figure 4
+
+The other inputs are held at some items, the context; the variance over items at the m-th input is averaged over
+contexts. Where the subnetworks are separate, each unit has a large V_m for one m alone. Var(a), all inputs drawn at
+once, is the whole: V_m <= Var(a), and the V_m of a unit that adds its inputs up sum to it.
+
+A unit is an output channel of a weighted layer; variances of a convolution's positions are averaged. The prose behind
+the paper's formula swaps the roles of the inputs; the formula stands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from ..data import Data
+from ..ensemble import Ensemble
+from ..errors import ConfigError, did_you_mean
+from ..methods.mimo import KINDS, MimoHead, MimoStem
+from ..network.copies import trial_copy
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["ConditionalVariances", "conditional_variances"]
+
+
+@dataclass(frozen=True, eq=False)
+class ConditionalVariances:
+    """The variances of every unit.
+
+    **Shape**: layers and units ``[n]``, the layer of each unit and its number there; inputs ``[members, n]``, V_m of
+    each; total ``[n]``, Var(a); float64.
+    """
+
+    layers: tuple[str, ...]
+    units: tuple[int, ...]
+    inputs: Tensor
+    total: Tensor
+    items: int
+    contexts: int
+
+    @property
+    def owner(self) -> Tensor:
+        """The input that each unit listens to most, ``[n]``."""
+        return self.inputs.argmax(0)
+
+    @property
+    def share(self) -> Tensor:
+        """max_m V_m / sum_m V_m, ``[n]``: 1 where a unit hears one input, 1/M where all alike; NaN if constant."""
+        return self.inputs.amax(0) / self.inputs.sum(0)
+
+    @property
+    def separation(self) -> float:
+        """The mean share of all units that are not constant: 1 where subnetworks are separate, 1/M where none is."""
+        return float(self.share.nanmean())
+
+    def frame(self) -> pd.DataFrame:
+        """One row per unit: layer, unit, input_0 ... input_(M-1), total, owner, share."""
+        import pandas as pd
+
+        columns: dict[str, Any] = {"layer": self.layers, "unit": self.units}
+        columns |= {f"input_{m}": values.numpy() for m, values in enumerate(self.inputs)}
+        return pd.DataFrame(
+            {**columns, "total": self.total.numpy(), "owner": self.owner.numpy(), "share": self.share.numpy()}
+        )
+
+
+@torch.no_grad()
+def conditional_variances(
+    ensemble: Ensemble,
+    data: Data | Tensor,
+    layers: Sequence[str] | None = None,
+    *,
+    items: int = 256,
+    contexts: int = 32,
+    seed: int = 0,
+    advance: Callable[[int], None] = lambda passes: None,
+) -> ConditionalVariances:
+    """The conditional variance of every pre-activation with respect to each input, in eval mode; nothing is changed.
+
+    Args:
+        data: a data set, whose test part is used, or inputs as the network takes them, [n, ...].
+        layers: paths of modules whose outputs are looked at; None: every convolution and linear layer but the head.
+        items: over which the variance is taken, drawn under the seed; they are run in one pass.
+        contexts: items that the other inputs are held at, drawn anew each time.
+        advance: called after each of the (members + 1) * contexts passes, for a progress bar.
+
+    >>> import multum
+    >>> net = multum.models.build("mlp", in_features=3, classes=2)
+    >>> ens = multum.ensemble(net, multum.Mimo(members=2), example=torch.zeros(2, 3), seed=0)
+    >>> found = conditional_variances(ens, torch.randn(64, 3, generator=torch.Generator().manual_seed(0)), contexts=4)
+    >>> found.inputs.shape[0], bool((found.share >= 0.5).all())
+    (2, True)
+    """
+    members = ensemble.members
+    if not ensemble.folded or members < 2:
+        raise ConfigError(
+            "conditional variances are of Mimo, whose members share one pass over several inputs, however: this is "
+            f"{type(ensemble.method).__name__} with {members} member{'s' * (members != 1)}; its members are apart or "
+            "share their input"
+        )
+    if items < 2 or contexts < 1:
+        raise ConfigError(f"items >= 2 and contexts >= 1, however: items={items}, contexts={contexts}")
+    draw = torch.Generator().manual_seed(seed)
+    x = _inputs(data, items, draw).to(ensemble.device)
+    network = trial_copy(ensemble.network)
+    paths = _paths(network, layers)
+    seen = {path: _Heard() for path in paths}
+    for path, heard in seen.items():
+        network.get_submodule(path).register_forward_hook(heard.listen(path, len(x)))
+    network.eval()
+    for varied in (*range(members), None):
+        for heard in seen.values():
+            heard.varied = varied
+        for _ in range(contexts):
+            network(_fed(x, members, varied, draw).flatten(0, 1))
+            advance(1)
+    silent = [path for path, heard in seen.items() if not heard.values]
+    if silent:
+        raise ConfigError(f"every layer that is looked at runs in a prediction, however: {', '.join(silent)} does not")
+    units = {path: len(heard.mean(None)) for path, heard in seen.items()}
+    return ConditionalVariances(
+        layers=tuple(path for path, n in units.items() for _ in range(n)),
+        units=tuple(i for n in units.values() for i in range(n)),
+        inputs=torch.stack([torch.cat([h.mean(m) for h in seen.values()]) for m in range(members)]),
+        total=torch.cat([h.mean(None) for h in seen.values()]),
+        items=len(x),
+        contexts=contexts,
+    )
+
+
+class _Heard:
+    """One layer's variances of each pass, by the input that was varied; None where all of them were."""
+
+    def __init__(self) -> None:
+        self.varied: int | None = None
+        self.values: dict[int | None, list[Tensor]] = {}
+
+    def mean(self, varied: int | None) -> Tensor:
+        return torch.stack(self.values[varied]).mean(0)
+
+    def listen(self, path: str, rows: int) -> Callable[..., None]:
+        def hook(module: nn.Module, args: Any, out: Any) -> None:
+            if not isinstance(out, Tensor) or out.shape[0] != rows or out.ndim < 2:
+                found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+                raise ConfigError(
+                    f"a layer between stem and head puts out one row per item, {rows}, however: {path} gives {found}; "
+                    "choose other layers"
+                )
+            channel = out.ndim - 1 if isinstance(module, (nn.Linear, nn.LayerNorm)) else 1
+            variance = out.double().var(0).movedim(channel - 1, 0).reshape(out.shape[channel], -1).mean(1).cpu()
+            self.values.setdefault(self.varied, []).append(variance)
+
+        return hook
+
+
+def _inputs(data: Data | Tensor, items: int, draw: torch.Generator) -> Tensor:
+    count = len(data.test) if isinstance(data, Data) else len(data)
+    if count < 2:
+        raise ConfigError(f"a variance is over two items at least, however: {count}")
+    rows = torch.randperm(count, generator=draw)[:items]
+    return data.prepare(data.test.x[rows]) if isinstance(data, Data) else data[rows]
+
+
+def _fed(x: Tensor, members: int, varied: int | None, draw: torch.Generator) -> Tensor:
+    """The inputs of one pass, [members, items, ...]: one input runs over all items, each other is held at one."""
+    fed = []
+    for member in range(members):
+        if varied is None:
+            fed.append(x[torch.randint(len(x), (len(x),), generator=draw)])
+        elif member == varied:
+            fed.append(x)
+        else:
+            held = int(torch.randint(len(x), (), generator=draw))
+            fed.append(x[held].expand_as(x))
+    return torch.stack(fed)
+
+
+def _paths(network: nn.Module, layers: Sequence[str] | None) -> list[str]:
+    known = {path: module for path, module in network.named_modules() if path}
+    if layers is None:
+        return [
+            path
+            for path, module in known.items()
+            if isinstance(module, MimoStem) or (isinstance(module, KINDS) and not isinstance(module, MimoHead))
+        ]
+    for path in layers:
+        if path not in known:
+            raise ConfigError(f"layers are paths of modules, however: {path!r}. {did_you_mean(path, known)}")
+        if isinstance(known[path], MimoHead):
+            raise ConfigError(
+                f"the head gives every member its own output, however: {path!r} is the head; look further inside"
+            )
+    return list(dict.fromkeys(layers))

@@ -1,0 +1,210 @@
+"""Telling items of another distribution apart: scores, high where an item looks foreign, and how well they rank.
+
+    msp                 -max_c p_c                                  p the members' mean
+    max_logit           -max_c z_c                                  z = 1/M sum_m z_m, the mean logits
+    energy              -log sum_c exp z_c                          of the mean logits too
+    entropy             H(p), of the mean (not the mean of the members' entropies)
+    mutual_information  H(p) - 1/M sum_m H(p_m)
+    variation_ratio     1 - f_mode / M, the mode of the members' votes
+
+Foreign items (OOD) are the positive class of AUROC, AUPR and FPR95. Equal scores share one threshold: AUROC counts a
+tied pair half, and the order of items never matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import MetricError, did_you_mean
+from ..outputs.prediction import Prediction
+from .classification import check_prediction
+from .inputs import check_scores, check_share
+
+__all__ = [
+    "SCORES",
+    "Histogram",
+    "aupr",
+    "auroc",
+    "detection",
+    "fpr95",
+    "fpr_at_recall",
+    "histogram",
+    "scores",
+]
+
+SCORES: dict[str, Callable[[Prediction], Tensor]] = {
+    "msp": lambda prediction: -prediction.confidence,
+    "max_logit": lambda prediction: -prediction.logits.mean(0).amax(1),
+    "energy": lambda prediction: -prediction.logits.mean(0).logsumexp(1),
+    "entropy": lambda prediction: prediction.entropy,
+    "mutual_information": lambda prediction: prediction.mutual_information,
+    "variation_ratio": lambda prediction: prediction.variation_ratio,
+}
+
+
+def scores(prediction: Prediction, *names: str) -> dict[str, Tensor]:
+    """Scores of every item by name, high where it looks foreign; all six where no name is given.
+
+    **Shape**: prediction of ``[members, batch, classes, ...]``; each score is ``[batch, ...]``.
+
+    >>> logits = torch.tensor([[[2.0, 0.0], [0.0, 0.0]], [[2.0, 0.0], [0.0, 1.0]]])
+    >>> scores(Prediction.from_logits(logits), "max_logit", "variation_ratio")
+    {'max_logit': tensor([-2.0000, -0.5000]), 'variation_ratio': tensor([0.0000, 0.5000])}
+    """
+    for name in names:
+        if name not in SCORES:
+            raise MetricError(f"no score is named {name!r}. {did_you_mean(name, SCORES)}")
+    check_prediction(prediction)
+    return {name: SCORES[name](prediction) for name in names or SCORES}
+
+
+def auroc(inside: Tensor, outside: Tensor) -> float:
+    """The probability that a foreign item scores higher than a known one, P(out > in) + 1/2 P(out = in).
+
+    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+
+    >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
+    >>> auroc(inside, outside)
+    0.75
+    """
+    return _auroc(*_hits(inside, outside))
+
+
+def aupr(inside: Tensor, outside: Tensor) -> float:
+    """Average precision, sum_k (recall_k - recall_(k-1)) precision_k over thresholds: a step, not a trapezoid.
+
+    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+
+    >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
+    >>> round(aupr(inside, outside), 6)
+    0.775
+    """
+    return _aupr(*_hits(inside, outside))
+
+
+def fpr_at_recall(inside: Tensor, outside: Tensor, *, recall: float = 0.95) -> float:
+    """The share of known items above the first threshold, from the highest down, that finds this share of foreign ones.
+
+    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+
+    >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
+    >>> fpr_at_recall(inside, outside, recall=0.5)
+    0.0
+    """
+    if recall != 1:
+        check_share(recall, "recall")
+    return _fpr(*_hits(inside, outside), recall)
+
+
+def fpr95(inside: Tensor, outside: Tensor) -> float:
+    """The false-positive rate at the first threshold with a true-positive rate of at least .95.
+
+    torch-uncertainty takes the recall nearest to .95 and its worst threshold: it differs on small sets and on ties.
+
+    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+
+    >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
+    >>> round(fpr95(inside, outside), 6)
+    0.666667
+    """
+    return fpr_at_recall(inside, outside, recall=0.95)
+
+
+def detection(
+    inside: Mapping[str, Tensor], outside: Mapping[str, Mapping[str, Tensor]]
+) -> dict[str, dict[str, dict[str, float]]]:
+    """AUROC, AUPR and FPR95 of every score on every foreign set: ``found[set][score]["auroc"]``.
+
+    **Shape**: inside as :func:`scores` gives it; outside the same for each set by name.
+
+    >>> known = {"msp": torch.tensor([0.1, 0.2])}
+    >>> detection(known, {"svhn": {"msp": torch.tensor([0.3])}, "noise": {"msp": torch.tensor([0.0])}})["svhn"]
+    {'msp': {'auroc': 1.0, 'aupr': 1.0, 'fpr95': 0.0}}
+    """
+    if not outside:
+        raise MetricError("detection needs at least one foreign set, however: none was given")
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for place, foreign in outside.items():
+        if foreign.keys() != inside.keys():
+            raise MetricError(
+                f"every set has the same scores, however: {place} has {sorted(foreign)}, the known one {sorted(inside)}"
+            )
+        found[place] = {name: _measure(inside[name], foreign[name], f"{name} of {place}") for name in inside}
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Histogram:
+    """Counts of several sets over common bins, the last one closed.
+
+    **Shape**: edges ``[bins + 1]``, float64; each set's counts ``[bins]``, int64.
+    """
+
+    edges: Tensor
+    counts: dict[str, Tensor]
+
+    def density(self, name: str) -> Tensor:
+        """A set's share of items per unit of the score, ``[bins]``: comparable between sets of different sizes."""
+        counts = self.counts[name].double()
+        return counts / (counts.sum() * self.edges.diff())
+
+
+def histogram(sets: Mapping[str, Tensor], *, bins: int = 50) -> Histogram:
+    """One score's histogram on several sets, over bins that span all of them.
+
+    **Shape**: each set ``[items]``, any number of them.
+
+    >>> found = histogram({"known": torch.tensor([0.0, 1.0]), "svhn": torch.tensor([3.0, 4.0, 4.0])}, bins=4)
+    >>> found.edges, found.counts["svhn"]
+    (tensor([0., 1., 2., 3., 4.], dtype=torch.float64), tensor([0, 0, 0, 3]))
+    """
+    if bins < 1 or not sets:
+        raise MetricError(f"a histogram has at least one bin and one set, however: bins={bins}, {len(sets)} sets")
+    values = {name: check_scores(v, f"the scores of {name}", finite=True).double() for name, v in sets.items()}
+    low, high = min(float(v.amin()) for v in values.values()), max(float(v.amax()) for v in values.values())
+    if low == high:
+        low, high = low - 0.5, high + 0.5
+    edges = torch.linspace(low, high, bins + 1, dtype=torch.float64)
+    counts = {}
+    for name, v in values.items():
+        index = torch.bucketize(v, edges[1:-1].to(v.device), right=True)
+        counts[name] = index.bincount(minlength=bins)
+    return Histogram(edges, counts)
+
+
+def _hits(inside: Tensor, outside: Tensor, name: str = "scores") -> tuple[Tensor, Tensor]:
+    """Foreign and known items at or above each distinct score, from the highest down: ``[thresholds]`` each."""
+    inside, outside = check_scores(inside, f"{name}, inside"), check_scores(outside, f"{name}, outside")
+    both = torch.cat([inside, outside])
+    ordered, order = both.sort(descending=True)
+    foreign = (order >= len(inside)).cumsum(0)
+    last = torch.cat([ordered[1:] != ordered[:-1], torch.ones_like(ordered[:1], dtype=torch.bool)])
+    taken = last.nonzero().flatten() + 1
+    true = foreign[taken - 1]
+    return true, taken - true
+
+
+def _auroc(true: Tensor, false: Tensor) -> float:
+    # Whole numbers until the division: exact for as many pairs as int64 can count.
+    zero = true.new_zeros(1)
+    heights = true + torch.cat([zero, true[:-1]])
+    return int((false.diff(prepend=zero) * heights).sum()) / (2 * int(true[-1]) * int(false[-1]))
+
+
+def _aupr(true: Tensor, false: Tensor) -> float:
+    gained = true.diff(prepend=true.new_zeros(1)).double()
+    return float((gained * true / (true + false)).sum() / true[-1])
+
+
+def _fpr(true: Tensor, false: Tensor, recall: float) -> float:
+    first = int((true.double() / true[-1] < recall).sum())
+    return int(false[first]) / int(false[-1])
+
+
+def _measure(inside: Tensor, outside: Tensor, name: str) -> dict[str, float]:
+    hits = _hits(inside, outside, name)
+    return {"auroc": _auroc(*hits), "aupr": _aupr(*hits), "fpr95": _fpr(*hits, 0.95)}

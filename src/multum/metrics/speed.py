@@ -1,0 +1,312 @@
+"""How fast an ensemble predicts and how much room it takes: measured, where `cost` counts.
+
+    latency      seconds of one pass over a batch: median, first and third quartile over rounds
+    throughput   items per second, batch size / median latency
+    peak         bytes of the tensors that are alive at once while a batch is predicted, weights left out
+    weights      bytes of parameters and buffers
+    disk         bytes of the saved file
+
+Several ensembles are timed in turn within each round, forwards and backwards alternately, so that whatever slows the
+machine down slows all of them: a ratio is the median over rounds of the ratios within one round. Every number goes with
+its batch size, threads, device and executor.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from ..ensemble import Ensemble
+from ..errors import ConfigError
+from ..network.copies import arguments, tensors_of
+from ..outputs.prediction import eval_mode
+from ..saving import save
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Speed", "Speeds", "compare_speed", "speed"]
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One ensemble at one batch size."""
+
+    name: str
+    batch_size: int
+    latency: float  # seconds, the median over rounds
+    lower: float  # first quartile
+    upper: float  # third quartile
+    ratio: float  # to the first ensemble, median over rounds
+    ratio_lower: float
+    ratio_upper: float
+    peak: int  # bytes of tensors alive at once, weights left out
+    weights: int  # bytes of parameters and buffers
+    disk: int  # bytes of the saved file
+    members: int
+    executor: str  # "loop" or "vmap"; "" for a plain network
+    device: str
+    threads: int
+    rounds: int
+    warmup: int
+    seconds: tuple[float, ...] = ()  # of every round
+
+    @property
+    def throughput(self) -> float:
+        """Items per second."""
+        return self.batch_size / self.latency if self.latency else float("inf")
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """What was measured, a row for each ensemble and batch size."""
+
+    rows: tuple[Speed, ...]
+
+    def frame(self) -> pd.DataFrame:
+        """One row per ensemble and batch size, times in seconds, sizes in bytes."""
+        import pandas as pd
+
+        names = [name for name in Speed.__dataclass_fields__ if not name.startswith(("ratio", "seconds"))]
+        ratios = [name for name in Speed.__dataclass_fields__ if name.startswith("ratio")]
+        return pd.DataFrame(
+            {
+                **{name: [getattr(row, name) for row in self.rows] for name in names[:5]},
+                "throughput": [row.throughput for row in self.rows],
+                **{name: [getattr(row, name) for row in self.rows] for name in (*ratios, *names[5:])},
+            }
+        )
+
+    def __str__(self) -> str:
+        head = ("name", "batch", "ms", "quartiles", "items/s", "ratio", "peak MB", "weights MB", "disk MB", "executor")
+        rows = [
+            (
+                row.name,
+                str(row.batch_size),
+                _milliseconds(row.latency),
+                f"{_milliseconds(row.lower)}-{_milliseconds(row.upper)}",
+                f"{row.throughput:,.0f}",
+                f"{row.ratio:.2f}",
+                *(f"{n / 1e6:.2f}" for n in (row.peak, row.weights, row.disk)),
+                row.executor or "-",
+            )
+            for row in self.rows
+        ]
+        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        lines = [
+            "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
+            for row in [head, *rows]
+        ]
+        first = self.rows[0]
+        where = f"{first.device}, {first.threads} thread{'s' * (first.threads != 1)}"
+        return "\n".join([*lines, f"{where}; {first.rounds} rounds after {first.warmup} of warm-up"])
+
+
+def _milliseconds(seconds: float) -> str:
+    """Three figures, never an exponent."""
+    return f"{seconds * 1e3:.{2 if seconds < 0.01 else 1 if seconds < 0.1 else 0}f}"
+
+
+def speed(ensemble: Ensemble | nn.Module, example: Any, **settings: Any) -> Speeds:
+    """The speed of one ensemble, or of a plain network; the arguments are those of `compare_speed`.
+
+    >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> found = speed(net, torch.zeros(1, 4), batch_sizes=(3,), rounds=2)
+    >>> row = found.rows[0]
+    >>> row.batch_size, row.peak, row.weights  # two layers of 3 x 8 numbers are alive at once
+    (3, 192, 232)
+    """
+    name = type(ensemble.method).__name__ if isinstance(ensemble, Ensemble) else type(ensemble).__name__
+    return compare_speed({name: ensemble}, example, **settings)
+
+
+def compare_speed(
+    ensembles: Mapping[str, Ensemble | nn.Module],
+    example: Any,
+    *,
+    batch_sizes: Sequence[int] = (1, 128),
+    rounds: int = 20,
+    warmup: int = 3,
+    threads: int | None = None,
+    clock: Callable[[], float] = time.perf_counter,
+    advance: Callable[[int], None] = lambda passes: None,
+) -> Speeds:
+    """The speed of several ensembles, timed in turn within every round; nothing is changed.
+
+    Args:
+        ensembles: by name; ratios are to the first. A plain network may be among them.
+        example: some items as the networks take them, repeated up to each batch size.
+        rounds: how often each is timed; the first `warmup` passes before them are not.
+        threads: of torch while measuring; None for as many as it has.
+        advance: called after every pass, for a progress bar: (rounds + warmup) passes each.
+    """
+    _check(ensembles, example, batch_sizes, rounds, warmup, threads)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        measured = [_at(ensembles, example, size, rounds, warmup, clock, advance) for size in batch_sizes]
+    finally:
+        torch.set_num_threads(before)
+    return Speeds(tuple(row for rows in measured for row in rows))
+
+
+def _at(
+    ensembles: Mapping[str, Ensemble | nn.Module],
+    example: Any,
+    size: int,
+    rounds: int,
+    warmup: int,
+    clock: Callable[[], float],
+    advance: Callable[[int], None],
+) -> list[Speed]:
+    """All ensembles at one batch size."""
+    names = list(ensembles)
+    fed = {name: _batch(example, size, _device(network)) for name, network in ensembles.items()}
+    times: dict[str, list[float]] = {name: [] for name in names}
+    for turn in range(-warmup, rounds):
+        for name in names if turn % 2 == 0 else reversed(names):
+            seconds = _time(ensembles[name], fed[name], clock)
+            if turn >= 0:
+                times[name].append(seconds)
+            advance(1)
+    first = np.array(times[names[0]])
+    rows = []
+    for name in names:
+        network, mine = ensembles[name], np.array(times[name])
+        lower, median, upper = np.quantile(mine, (0.25, 0.5, 0.75))
+        ratios = np.quantile(mine / np.where(first > 0, first, np.nan), (0.25, 0.5, 0.75))
+        rows.append(
+            Speed(
+                name=name,
+                batch_size=size,
+                latency=float(median),
+                lower=float(lower),
+                upper=float(upper),
+                ratio=float(ratios[1]),
+                ratio_lower=float(ratios[0]),
+                ratio_upper=float(ratios[2]),
+                peak=_peak(network, fed[name]),
+                weights=sum(t.nbytes for t in tensors_of(network).values()),
+                disk=_disk(network),
+                members=network.members if isinstance(network, Ensemble) else 1,
+                executor=_executor(network),
+                device=str(_device(network)),
+                threads=torch.get_num_threads(),
+                rounds=rounds,
+                warmup=warmup,
+                seconds=tuple(times[name]),
+            )
+        )
+    return rows
+
+
+def _run(network: nn.Module, x: Any) -> None:
+    """One pass, without what it returns."""
+    if isinstance(network, Ensemble):
+        network(x)
+    else:
+        args, kwargs = arguments(x)
+        network(*args, **kwargs)
+
+
+def _time(network: nn.Module, x: Any, clock: Callable[[], float]) -> float:
+    cuda = _device(network).type == "cuda"
+    with eval_mode(network), torch.no_grad():
+        if cuda:
+            torch.cuda.synchronize(_device(network))
+        start = clock()
+        _run(network, x)
+        if cuda:
+            torch.cuda.synchronize(_device(network))
+        return clock() - start
+
+
+def _peak(network: nn.Module, x: Any) -> int:
+    """Bytes of tensors alive at once, beside the weights and the batch itself."""
+    device = _device(network)
+    with eval_mode(network), torch.no_grad():
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            before = torch.cuda.memory_allocated(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            _run(network, x)
+            torch.cuda.synchronize(device)
+            return torch.cuda.max_memory_allocated(device) - before
+        with _Alive([*tensors_of(network).values(), *(t for t in tree_leaves(x) if isinstance(t, Tensor))]) as alive:
+            _run(network, x)
+    return alive.peak
+
+
+class _Alive(TorchDispatchMode):
+    """Adds up the storages that operations have made and that something still refers to."""
+
+    def __init__(self, known: Sequence[Tensor]):
+        super().__init__()
+        self.known = {t.untyped_storage()._cdata for t in known}
+        self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if isinstance(t, Tensor):
+                storage = t.untyped_storage()
+                if storage._cdata not in self.known:
+                    self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        self.alive = {key: entry for key, entry in self.alive.items() if not entry[0].expired()}
+        self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
+        return out
+
+
+def _disk(network: nn.Module) -> int:
+    with tempfile.TemporaryDirectory(prefix="multum-") as folder:
+        path = Path(folder) / "model.safetensors"
+        if isinstance(network, Ensemble):
+            save(network, path)
+        else:
+            save_file({n: t.detach().cpu().contiguous().clone() for n, t in tensors_of(network).items()}, path)
+        return path.stat().st_size
+
+
+def _executor(network: nn.Module) -> str:
+    if not isinstance(network, Ensemble):
+        return ""
+    with eval_mode(network):
+        return network.executor
+
+
+def _device(network: nn.Module) -> torch.device:
+    first = next(iter(tensors_of(network).values()), None)
+    return first.device if first is not None else torch.device("cpu")
+
+
+def _batch(example: Any, size: int, device: torch.device) -> Any:
+    return tree_map_only(Tensor, lambda t: t[torch.arange(size) % len(t)].to(device), example)
+
+
+def _check(
+    ensembles: Mapping[str, Any], example: Any, batch_sizes: Sequence[int], rounds: int, warmup: int, threads: Any
+) -> None:
+    if not ensembles:
+        raise ConfigError("speed is of one ensemble at least, however: none was given")
+    tensors = [t for t in tree_leaves(example) if isinstance(t, Tensor)]
+    if not tensors or any(t.ndim == 0 or len(t) == 0 for t in tensors):
+        raise ConfigError("example is a batch with one item at least, however: it has none")
+    if not batch_sizes or any(size < 1 for size in batch_sizes):
+        raise ConfigError(f"batch sizes are whole numbers >= 1, however: batch_sizes={tuple(batch_sizes)}")
+    if rounds < 1 or warmup < 0 or (threads is not None and threads < 1):
+        raise ConfigError(
+            f"rounds >= 1, warmup >= 0 and threads >= 1 or None, however: {rounds}, {warmup} and {threads}"
+        )

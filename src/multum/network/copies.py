@@ -1,0 +1,52 @@
+"""A network's tensors by name, copies of a network, and the call that an input stands for."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+__all__ = ["arguments", "full_copy", "skeleton", "tensors_of", "trial_copy", "unwritten"]
+
+
+def arguments(x: Any) -> tuple[tuple, dict]:
+    """The call that an input stands for: a tensor is one argument, a tuple several, a dict the keyword ones."""
+    if isinstance(x, dict):
+        return (), x
+    return (tuple(x), {}) if isinstance(x, (tuple, list)) else ((x,), {})
+
+
+def tensors_of(network: nn.Module) -> dict[str, Tensor]:
+    """Every parameter and buffer by its first name; a tied tensor appears once."""
+    return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
+def skeleton(network: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:
+    """A deep copy of the network whose tensors are `convert(tensor)`, so that no weight is copied on the way.
+
+    Ties survive: two names of one tensor stay two names of one tensor.
+    """
+    memo: dict[int, Any] = {}
+    for tensor in tensors_of(network).values():
+        new = convert(tensor)
+        memo[id(tensor)] = (
+            nn.Parameter(new, requires_grad=tensor.requires_grad) if isinstance(tensor, nn.Parameter) else new
+        )
+    return copy.deepcopy(network, memo)
+
+
+def full_copy(network: nn.Module) -> nn.Module:
+    """A deep copy with tensors of its own and without their history."""
+    return skeleton(network, lambda t: t.detach().clone())
+
+
+def trial_copy(network: nn.Module) -> nn.Module:
+    """A copy to run once: it shares the parameters, which a run does not write."""
+    return skeleton(network, unwritten)
+
+
+def unwritten(t: Tensor) -> Tensor:
+    """The tensor for a trial run, which may write into inputs and buffers; parameters are too large to copy."""
+    return t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()

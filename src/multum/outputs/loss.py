@@ -1,0 +1,147 @@
+"""The loss that trains an ensemble: every member on its own outputs, summed or averaged over members.
+
+sum    L = sum_m 1/B sum_b l(z_m,b, y_b)        exactly M independent trainings
+mean   L = 1/M sum_m 1/B sum_b l(z_m,b, y_b)    each member sees 1/M of its gradient, and undiminished weight decay
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..errors import ConfigError, did_you_mean
+from .prediction import at_least_float32, mean_and_variance
+
+__all__ = ["Criterion", "loss"]
+
+Criterion: TypeAlias = Callable[
+    [Tensor, Tensor], Tensor
+]  # one member's outputs and targets -> a loss per item, or a scalar
+
+# torch skips labels equal to ignore_index, -100 by default; here no label is skipped unless the user's criterion does.
+NEVER_A_LABEL = torch.iinfo(torch.int64).min
+
+
+def loss(
+    outputs: Tensor, targets: Tensor, *, criterion: Criterion | str | None = None, reduction: str = "mean"
+) -> Tensor:
+    """The members' losses as one scalar: L = sum_m 1/B sum_b l(z_m,b, y_b) for "sum", and L/M for "mean".
+
+    Under "sum" each member's gradients are those of its own mean loss, as if it were trained alone.
+
+    ``criterion`` is a name or a callable on one member's outputs and targets:
+
+    - "cross_entropy" (the default): integer labels, or class probabilities in floating point (mixup).
+    - "gaussian_nll": outputs (mu, raw), v = softplus(raw) + 1e-6, the full 0.5 (log 2 pi v + (y - mu)^2 / v).
+    - "mse": (y - z)^2, targets shaped like one member's outputs.
+    - a callable such as ``nn.CrossEntropyLoss(weight=w)``: called for each member; losses per item are averaged.
+
+    **Shape**: outputs ``[members, batch, ...]`` with classes on axis 2; targets ``[batch, ...]``, the same for every
+    member, or ``[members, batch, ...]``, to each its own. Returns a scalar.
+
+    >>> logits = torch.tensor([[[0.7, 0.3]], [[0.5, 0.5]]]).log()  # two members, one item
+    >>> loss(logits, torch.tensor([0]))  # -(log .7 + log .5) / 2
+    tensor(0.5249)
+    >>> loss(logits, torch.tensor([[0], [1]]), reduction="sum")  # -(log .7 + log .5)
+    tensor(1.0498)
+    """
+    if reduction not in ("mean", "sum"):
+        raise ConfigError(
+            f"reduction is mean or sum, however: {reduction!r}. {did_you_mean(str(reduction), ['mean', 'sum'])}"
+        )
+    criterion = "cross_entropy" if criterion is None else criterion
+    if isinstance(criterion, str):
+        if criterion not in ITEM_LOSSES:
+            raise ConfigError(f"no criterion is named {criterion!r}. {did_you_mean(criterion, ITEM_LOSSES)}")
+        _check_outputs(outputs, axes=2 if criterion == "mse" else 3)
+        losses = ITEM_LOSSES[criterion](at_least_float32(outputs), targets)
+        member_losses = losses.reshape(outputs.shape[0], -1).mean(1)
+    else:
+        _check_outputs(outputs, axes=2)
+        member_losses = _call_per_member(criterion, outputs, targets)
+    return member_losses.sum() if reduction == "sum" else member_losses.mean()
+
+
+def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Folded, [(members batch), ...]: one kernel for all members."""
+    if targets.is_floating_point():
+        fix = "Class labels are integers: targets.long()"
+        targets = _for_every_member(targets, outputs, outputs.shape[2:], fix).to(outputs.dtype)
+    else:
+        fix = "Class probabilities are floating point: targets.float()"
+        targets = _for_every_member(targets, outputs, outputs.shape[3:], fix).long()
+        _check_labels(targets, classes=outputs.shape[2])
+    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none", ignore_index=NEVER_A_LABEL)
+
+
+def _gaussian_nll(outputs: Tensor, targets: Tensor) -> Tensor:
+    mean, variance = mean_and_variance(outputs)
+    targets = _for_every_member(targets, outputs, outputs.shape[3:], "One number per item: targets.squeeze(-1)")
+    return 0.5 * (math.log(2 * math.pi) + variance.log() + (targets.to(mean.dtype) - mean).square() / variance)
+
+
+def _mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    targets = _for_every_member(targets, outputs, outputs.shape[2:], "One number per output: targets.unsqueeze(-1)")
+    return (targets.to(outputs.dtype) - outputs).square()
+
+
+ITEM_LOSSES: dict[str, Criterion] = {"cross_entropy": _cross_entropy, "gaussian_nll": _gaussian_nll, "mse": _mse}
+
+
+def _call_per_member(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+    """The criterion's value for each member, [members]."""
+    if isinstance(criterion, type):
+        raise ConfigError(
+            f"criterion is called on outputs and targets, however: it is a class. Use {criterion.__name__}()"
+        )
+    members, batch = outputs.shape[:2]
+    like_outputs = outputs.shape[1:] if targets.is_floating_point() else outputs.shape[1:2] + outputs.shape[3:]
+    common = targets.shape == like_outputs or targets.shape[:2] != (members, batch)
+    if common and targets.shape[:1] != (batch,):
+        raise ConfigError(
+            f"targets begin with the batch [{batch}, ...] or with members and batch [{members}, {batch}, ...], "
+            f"however: targets have shape {list(targets.shape)}"
+        )
+    own_targets = targets.expand(members, *targets.shape) if common else targets
+    # One call per member, not one on all folded: a criterion need not be a plain mean over its items. Class weights and
+    # ignore_index divide by what one member's targets weigh, and a user's own Python may do anything to a batch, which
+    # is also why it is not vmapped.
+    return torch.stack([criterion(z, y).mean() for z, y in zip(outputs, own_targets, strict=True)])
+
+
+def _for_every_member(targets: Tensor, outputs: Tensor, item: torch.Size, fix: str) -> Tensor:
+    """Targets [batch, *item] or [members, batch, *item] as [members, batch, *item], without a copy."""
+    own = outputs.shape[:2] + item
+    if targets.shape not in (own, own[1:]):
+        # Said here because broadcasting would not: [batch, 1] against [batch] compares every item with every other.
+        raise ConfigError(
+            f"{targets.dtype} targets for outputs {list(outputs.shape)} have shape {list(own[1:])}, or {list(own)} "
+            f"to give each member its own, however: shape {list(targets.shape)}. {fix}"
+        )
+    return targets.expand(own)
+
+
+def _check_outputs(outputs: Tensor, axes: int) -> None:
+    if outputs.ndim < axes or outputs.numel() == 0:
+        law = "[members, batch, outputs, ...]" if axes == 3 else "[members, batch, ...]"
+        raise ConfigError(
+            f"an ensemble's outputs are {law}, none of them empty, however: shape {list(outputs.shape)}. "
+            "For one network's outputs use outputs.unsqueeze(0)"
+        )
+
+
+def _check_labels(labels: Tensor, classes: int) -> None:
+    # On a GPU reading the labels would wait for the device, and CUDA's own assertion speaks there.
+    if labels.device.type != "cpu" or torch.compiler.is_compiling():
+        return
+    low, high = (int(end) for end in labels.aminmax())
+    if low < 0 or high >= classes:
+        raise ConfigError(
+            f"labels of {classes} classes are 0 to {classes - 1}, however: {low if low < 0 else high} is among them. "
+            "To leave items out use criterion=nn.CrossEntropyLoss(ignore_index=...)"
+        )

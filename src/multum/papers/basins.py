@@ -1,0 +1,185 @@
+"""Where members lie in weight space: on the plane through three of them, and on the line between two.
+
+Shares are in percent, likelihoods in nats; the pictures are of the first seed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+from statistics import mean
+
+import pandas as pd
+import torch
+
+from ..data import Data
+from ..ensemble import Ensemble
+from ..inside.between import choose_items, corners_of, run_points
+from ..inside.landscape import interpolation, plane
+from ..inside.pictures import interpolation_plot, plane_plot
+from ..methods import Multihead
+from .results import DIGITS, Found, Line, Ordering, Picture, compared, line_over_seeds
+from .trained import Trained
+
+__all__ = ["between", "embeddings", "subnetworks"]
+
+PLANE_POINTS = 21  # a side
+EMBEDDING_POINTS = 11  # a side: a point of this plane is a whole network with batch norm, and landscapes are flat
+TEST_ITEMS, TRAINING_ITEMS = 2048, 512  # as hypernetworks' Figure S2
+BATCH = 256  # as `plane` has by default: batch norm must see the same batches
+
+
+@dataclass(frozen=True)
+class _Corners:
+    """Three members and their mean in weight space. Shape: [4], the mean last."""
+
+    accuracy: list[float]  # percent
+    loss: list[float]
+    disagreement: float  # of the three, mean over pairs, percent
+
+
+def _corners(ensemble: Ensemble, data: Data, part: str, items: int) -> _Corners:
+    corners = corners_of(ensemble, (0, 1, 2))
+    mixes = torch.cat([torch.eye(3).double(), torch.full((1, 3), 1 / 3, dtype=torch.float64)])
+    seen = choose_items(ensemble, data, part, items, BATCH, "batch", 0)
+    found = run_points(corners, mixes, seen, None, lambda points: None)
+    assert found.accuracy is not None and found.votes is not None
+    differ = [float((found.votes[i] != found.votes[j]).double().mean()) for i, j in combinations(range(3), 2)]
+    return _Corners((100 * found.accuracy).tolist(), found.loss.tolist(), 100 * sum(differ) / 3)
+
+
+def subnetworks(trained: Trained) -> Found:
+    """MIMO, Figure 3."""
+    lines: list[Line] = []
+    pictures: dict[str, Picture] = {}
+    for row in trained.run.rows:
+        if not trained.seeds(row.label):
+            continue
+        ens, data = trained.open(row.label)
+        multihead = isinstance(row.method, Multihead)
+        at = _corners(ens, data, "test", TEST_ITEMS)
+        numbers = {f"accuracy of member {i} (%)": at.accuracy[i] for i in range(3)}
+        numbers["accuracy at the mean of their weights (%)"] = at.accuracy[3]
+        numbers["accuracy lost there (%)"] = mean(at.accuracy[:3]) - at.accuracy[3]
+        numbers["disagreement of the members (%)"] = at.disagreement
+        alone = "" if multihead else "each member run alone, the other inputs silent"
+        lines += [Line(row.label, column, ours, remark=alone, seeds=1) for column, ours in numbers.items()]
+        in_use = trained.values(row.label, lambda result: 100 * result["numbers"]["member_accuracy"])
+        remark = "all test items" if multihead else "all test items, every input the same"
+        lines.append(
+            line_over_seeds(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark)
+        )
+        found = plane(ens, data, points=PLANE_POINTS, items=TEST_ITEMS)
+        blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
+        pictures["multihead" if multihead else ""] = Picture(
+            f"Accuracy and disagreement on the plane through three subnetworks: {row.label}",
+            f"Coordinates are distances between {'heads' if multihead else blocks}; all else is shared. Where ways "
+            "between the marked members lead through low accuracy they are in basins of their own; the other panels "
+            "say how often the class predicted at a point is another than one member's.",
+            plane_plot(found, ("accuracy", "disagreement")),
+            found.frame().round(DIGITS),
+        )
+    return Found(lines, pictures)
+
+
+LOST = "accuracy lost half way (%)"
+
+
+def between(trained: Trained) -> Found:
+    """MixtureEnsembles, Figure 4. Its rows are from few parameters to many."""
+    lines: list[Line] = []
+    drawn, lost = {}, {}
+    for row in trained.run.rows:
+        ways = {
+            seed: interpolation(*trained.open(row.label, seed), items=TEST_ITEMS) for seed in trained.seeds(row.label)
+        }
+        if not ways:
+            continue
+        drawn[row.label] = next(iter(ways.values()))
+        accuracies = {seed: 100 * way.accuracy for seed, way in ways.items() if way.accuracy is not None}
+        ends = {seed: float((a[0] + a[-1]) / 2) for seed, a in accuracies.items()}
+        middle = {seed: float(a[len(a) // 2]) for seed, a in accuracies.items()}
+        lost[row.label] = {seed: ends[seed] - middle[seed] for seed in ends}
+        columns = {
+            "accuracy at the ends (%)": ends,
+            "accuracy half way (%)": middle,
+            LOST: lost[row.label],
+            "barrier of the loss (nats)": {seed: way.barrier for seed, way in ways.items()},
+        }
+        lines += [line_over_seeds(row.label, column, [*values.values()]) for column, values in columns.items()]
+    if not drawn:
+        return Found([], {})
+    orderings: list[Ordering] = []
+    for label, values in lost.items():
+        orderings += compared(LOST, label, "no loss", (values, dict.fromkeys(values, 0.0)))
+    for fewer, more in pairwise(lost):
+        orderings += compared(LOST, more, fewer, (lost[more], lost[fewer]))
+    frames = [way.frame().round(DIGITS).assign(row=label) for label, way in drawn.items()]
+    picture = Picture(
+        "Between two members",
+        "Accuracy and loss along the straight line in parameter space from one member to another, of the first seed. A "
+        "dip means that the members lie in basins of their own. Batch norm uses the statistics of its batches.",
+        interpolation_plot(drawn),
+        pd.concat(frames, ignore_index=True),
+    )
+    return Found(lines, {"": picture}, orderings)
+
+
+def embeddings(trained: Trained) -> Found:
+    """Hypernetworks, Figures 3 and S2."""
+    found = Found([], {}, [])
+    for name, label in trained.named():
+        if trained.seeds(label):
+            part = _embedding(trained, label, name)
+            found = Found(found.lines + part.lines, found.pictures | part.pictures, [*found.orderings, *part.orderings])
+    return found
+
+
+def _embedding(trained: Trained, label: str, name: str) -> Found:
+    corners = {}
+    for seed in trained.seeds(label):
+        ens, data = trained.open(label, seed)
+        corners[seed] = _corners(ens, data, "test", TEST_ITEMS), _corners(ens, data, "train", TRAINING_ITEMS)
+    columns = {
+        "accuracy of three members, mean (%)": [mean(at.accuracy[:3]) for at, _ in corners.values()],
+        "accuracy at the mean of their weights (%)": [at.accuracy[3] for at, _ in corners.values()],
+        "NLL of three members, mean": [mean(at.loss[:3]) for at, _ in corners.values()],
+        "NLL at the mean of their weights": [at.loss[3] for at, _ in corners.values()],
+        "training NLL of three members, mean": [mean(learned.loss[:3]) for _, learned in corners.values()],
+        "training NLL at the mean of their weights": [learned.loss[3] for _, learned in corners.values()],
+    }
+    lines = [line_over_seeds(label, column, values) for column, values in columns.items()]
+    by_seed = {column: dict(zip(corners, values, strict=True)) for column, values in columns.items()}
+    pair = "the mean of three members' weights", "the three members"
+    accuracy = "accuracy at the mean of their weights (%)", "accuracy of three members, mean (%)"
+    loss = "NLL at the mean of their weights", "NLL of three members, mean"
+    orderings = [
+        *compared(f"Accuracy, {label}", *pair, [by_seed[column] for column in accuracy]),
+        *compared(f"NLL, {label}", *pair, [by_seed[column] for column in loss]),
+    ]
+    ens, data = trained.open(label)
+    at, learned = next(iter(corners.values()))
+    test = plane(ens, data, points=EMBEDDING_POINTS, items=TEST_ITEMS)
+    training = plane(ens, data, points=EMBEDDING_POINTS, part="train", items=TRAINING_ITEMS)
+    best = {
+        "best accuracy on the plane (%)": max(100 * float(test.frame()["accuracy"].max()), *at.accuracy),
+        "lowest NLL on the plane": min(float(test.loss.min()), *at.loss),
+        "lowest training NLL on the plane": min(float(training.loss.min()), *learned.loss),
+    }
+    lines += [Line(label, column, ours, seeds=1) for column, ours in best.items()]
+    plain = "Affine combinations of all that three members have of their own; batch norm sees its batches."
+    pictures = {
+        name: Picture(
+            f"Test accuracy and loss on the plane through three members: {label}",
+            f"{plain} {test.items:,} test items.",
+            plane_plot(test),
+            test.frame().round(DIGITS),
+        ),
+        f"{name}-training".lstrip("-"): Picture(
+            f"Training loss on the plane through three members: {label}",
+            f"{plain} {training.items:,} training items.",
+            plane_plot(training, ("loss",)),
+            training.frame().round(DIGITS),
+        ),
+    }
+    return Found(lines, pictures, orderings)

@@ -1,0 +1,178 @@
+"""Items that need no training: our numbers beside the printed ones, to the last digit, and what is wrong with which."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .. import models
+from ..building import ensemble
+from ..errors import ConfigError
+from ..methods import Packed
+from ..metrics.theory import masking_kl, masking_kl_bound
+from .base import Item, Run
+from .counting import COLUMNS, build, cost_of
+from .results import Line, Result
+
+__all__ = ["exact", "has_exact"]
+
+EXACT = 1e-12  # in float64
+
+
+def has_exact(item: Item) -> bool:
+    """Whether some of the item needs no training."""
+    run = item.run("paper")
+    return item.id in OWN or any(column in COLUMNS for cells in run.printed.values() for column in cells)
+
+
+def exact(item: Item) -> Result:
+    """All of an item that needs no training.
+
+    >>> from multum.papers import find
+    >>> result = exact(find("mimo/footnote2"))
+    >>> [(line.ours, line.printed, line.agrees) for line in result.lines][0]
+    (36.479194, '36.479', True)
+    """
+    run = item.run("paper")
+    lines = [*_costs(run), *(OWN[item.id](run) if item.id in OWN else ())]
+    if not lines:
+        raise ConfigError(f"an exact item trains nothing, however: {item.id} does ({item.needs}); see its plan")
+    return Result(item.id, tuple(lines), departs=run.departs)
+
+
+def _costs(run: Run) -> Iterator[Line]:
+    """The printed columns that follow from the networks alone."""
+    for row in run.rows:
+        for column, printed in run.printed.get(row.label, {}).items():
+            if column in COLUMNS:
+                ours = COLUMNS[column](row, run.rows[0])
+                agrees = printed.agrees(ours)
+                yield Line(row.label, column, ours, printed.text, agrees, run.remarks.get((row.label, column), ""))
+
+
+def _params(run: Run) -> Iterator[Line]:
+    """Parameters and mult-adds that the paper does not print."""
+    for row in run.rows:
+        yield Line(row.label, "Params", cost_of(row).params)
+        yield Line(row.label, "Mult-adds", cost_of(row).macs)
+
+
+def _settings(run: Run) -> Iterator[Line]:
+    """Table 4, against the recipes that are trained."""
+    for row in run.rows:
+        for column, printed in run.printed[row.label].items():
+            name, _, place = column.partition(" ")
+            found = row.recipe["milestones"][int(place) - 1] if place else row.recipe[name]
+            yield Line(row.label, column, found, printed.text, found == printed.value)
+
+
+def _divergence(run: Run) -> Iterator[Line]:
+    """Figure 5: w = mu = 0.1, 100 inputs."""
+    values = torch.full((100,), 0.1, dtype=torch.float64)
+    for sigma in (0.5, 1.0, 2.0):
+        for p in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
+            kl, bound = (float(f(p, values, values, sigma)) for f in (masking_kl, masking_kl_bound))
+            yield Line(f"sigma = {sigma:g}, p = {p:g}", "KL (17)", kl, agrees=kl >= 0)
+            yield Line(f"sigma = {sigma:g}, p = {p:g}", "bound (8)", bound, agrees=bound >= kl)
+
+
+def _grouped(run: Run) -> Iterator[Line]:
+    """Figures 3 and 4 as equalities, in float64."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        x = torch.randn(4, 3, 16, 16, dtype=torch.float64)
+        one = models.build("small-cnn").double()
+        ens = ensemble(one, Packed(members=3, alpha=1), example=x, seed=0).eval()
+        with torch.no_grad():
+            apart = torch.stack([ens.member(i)(x) for i in range(3)])  # (a)
+            ens.executor = "vmap"
+            stacked = ens(x.expand(3, *x.shape), per_member=True)  # (b)
+            common = ens(x)  # (c)
+        for name, a, b in (("(a) = (b)", apart, stacked), ("(b) = (c)", stacked, common)):
+            yield _equal(f"Figure 3 {name}", a, b)
+        for gamma in (1, 2):
+            packed = Packed(members=2, alpha=2, gamma=gamma, min_channels=1)
+            weight = ensemble(one, packed, example=x, seed=0).network.get_parameter("conv2.weight").detach()
+            yield from _mask(f"Figure 4, M = 2, gamma = {gamma}", weight, gamma)
+
+
+def _mask(name: str, weight: Tensor, gamma: int) -> Iterator[Line]:
+    """Members' convolutions, each on its own channels, against one dense convolution whose weight is masked."""
+    members, outputs, inputs = weight.shape[0], weight.shape[1], weight.shape[2] * gamma
+    groups, kernel = members * gamma, weight.shape[3:]
+    h = torch.randn(2, members * inputs, 8, 8, dtype=weight.dtype)
+    apart = [F.conv2d(part, w, groups=gamma) for part, w in zip(h.chunk(members, 1), weight, strict=True)]
+    rows = torch.arange(members * outputs) * groups // (members * outputs)
+    columns = torch.arange(members * inputs) * groups // (members * inputs)
+    mask = (rows[:, None] == columns[None, :]).to(weight.dtype)[..., None, None]
+    repeated = weight.flatten(0, 1).repeat(1, groups, *(1 for _ in kernel))  # each group's weight in every column
+    yield _equal(name, torch.cat(apart, 1), F.conv2d(h, repeated * mask))
+    density = float(mask.mean())
+    yield Line(name, "density of ones", density, agrees=density == 1 / groups)
+
+
+def _equal(row: str, a: Tensor, b: Tensor) -> Line:
+    largest = float((a - b).abs().max())
+    return Line(row, "largest difference", largest, agrees=largest <= EXACT)
+
+
+def _nested(run: Run) -> Iterator[Line]:
+    """Figure 1 as numbers: three members with loss 1/2 (theta e - t)^2, one turn at rate 0.1."""
+    lr, targets = 0.1, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
+    for name, nested in (("nested", True), ("plain", False)):
+        theta = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+        members = [torch.tensor(e, dtype=torch.float64, requires_grad=True) for e in (1.0, 2.0, -1.0)]
+        held = torch.zeros((), dtype=torch.float64)
+        path = [1.0]
+        for e, t in zip(members, targets, strict=True):
+            to_theta, to_e = torch.autograd.grad((theta * e - t).square() / 2, (theta, e))
+            with torch.no_grad():
+                e -= lr * to_e
+                held += to_theta
+                if not nested:
+                    theta -= lr * to_theta
+            path.append(theta.item())
+        if nested:
+            path[-1] -= lr * float(held)
+        for step, value in enumerate(path):
+            yield Line(f"{name} SGD, after member {step}", "theta", value)
+        for i, e in enumerate(members):
+            yield Line(f"{name} SGD, member {i + 1}", "embedding", e.item())
+
+
+def _hypernet(run: Run) -> Iterator[Line]:
+    """The text's formula, from the table's counts and three additions."""
+    one, ten = (cost_of(run.row(f"N = {n}")).params for n in (1, 10))
+    own = (ten - one) // 9
+    base, remark = one - own, run.remarks["N = 1", "Params"]
+    yield Line("Table S1", "own parameters of a member", own, "25013", own == 25_013, remark)
+    yield Line("Table S1", "shared parameters", base, "35892789", base == 35_892_789, remark)
+    stem = 3 * 16 * 9 * (10 - 7)  # templates of the stem that the code does not have
+    biases = 24_752  # templates of biases that no layer uses: outputs times templates of every group
+    as_code = base - stem + biases + (own - 3)  # a tied copy of one member's own, whose stem has 3 entries fewer
+    yield Line("the text's formula", "shared parameters", as_code, "35892789", as_code == 35_892_789)
+    yield Line("the text's formula", "own parameters of a member", own - 3, "25013", own - 3 == 25_013)
+
+
+def _allocation(run: Run) -> Iterator[Line]:
+    """What a budget buys: parameters of all members, and the coefficients of one."""
+    for row in run.rows:
+        yield Line(row.label, "Params", cost_of(row).params)
+        built = build(row)
+        mixed = [p for name, p in built.named_parameters() if name.endswith("weight_coefficients")]
+        yield Line(row.label, "coefficients of a member", sum(p.numel() for p in mixed) // built.members)
+
+
+OWN: dict[str, Callable[[Run], Iterator[Line]]] = {
+    "hypernet/figure1": _nested,
+    "hypernet/table-s1": _hypernet,
+    "mixture/figure3": _allocation,
+    "packed/figure3-4": _grouped,
+    "packed/figure5": _divergence,
+    "packed/table4": _settings,
+    "packed/table5": _params,
+    "packed/table6": _params,
+}

@@ -1,0 +1,141 @@
+"""The numbers of trained cells under the papers' own column names, and the papers' orderings tested over seeds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeAlias
+
+from ..comparing.columns import value_of
+from ..data.names import selection
+from ..metrics.statistics import over_seeds
+from .base import Run
+from .results import Line, Ordering, compared, line_over_seeds, ordered
+from .trained import Trained
+
+__all__ = ["COLUMNS", "DEFAULT", "columns_of", "lines", "orderings"]
+
+Cells: TypeAlias = Mapping[str, Any]
+CRITERIA = {"MSP": "msp", "ML": "max_logit", "Ent.": "entropy", "MI": "mutual_information", "v": "variation_ratio"}
+FOREIGN: dict[str, tuple[str, ...]] = {
+    "SVHN": ("svhn",),
+    "LSUN": ("lsun",),
+    "TIN": ("tiny_imagenet",),
+    "CIFAR": ("cifar10", "cifar100"),
+    "MNIST": ("mnist",),
+    "KMNIST": ("kmnist",),
+    "EMNIST": ("emnist_letters",),
+}
+DEFAULT = ("Accuracy", "NLL", "ECE")
+
+
+def _number(key: str, scale: float = 1.0) -> Callable[[Cells], float | None]:
+    def found(result: Cells) -> float | None:
+        value = value_of(result, key)
+        return None if value is None else scale * value
+
+    return found
+
+
+def _foreign(score: str, metric: str, scale: float, only: tuple[str, ...] = ()) -> Callable[[Cells], float | None]:
+    """A measure of detection, the mean over foreign sets, or of one of them."""
+
+    def found(result: Cells) -> float | None:
+        sets = result["numbers"].get("ood", {})
+        values = [cell[score][metric] for name, cell in sets.items() if not only or selection(name)[0] in only]
+        return scale * sum(values) / len(values) if values else None
+
+    return found
+
+
+def _foreign_information(result: Cells) -> float | None:
+    values = list(result["numbers"].get("ood_mutual_information", {}).values())
+    return sum(values) / len(values) if values else None
+
+
+# Of one cell's result; in the papers' units.
+COLUMNS: dict[str, Callable[[Cells], float | None]] = {
+    **dict.fromkeys(("Acc", "Accuracy", "Top-1"), _number("accuracy", 100)),
+    "Acc (share)": _number("accuracy"),
+    "Accuracy of members": _number("member_accuracy", 100),
+    "NLL": _number("nll"),
+    "NLL of members": _number("member_nll"),
+    "ECE": _number("ece"),
+    "ECE (%)": _number("ece", 100),
+    "AUPR": _foreign("msp", "aupr", 100),
+    "AUPR (share)": _foreign("msp", "aupr", 1),
+    "AUC": _foreign("msp", "auroc", 100),
+    "FPR95": _foreign("msp", "fpr95", 100),
+    **dict.fromkeys(("cAcc", "Corrupt"), _number("cacc", 100)),
+    "cNLL": _number("cnll"),
+    "cECE": _number("cece"),
+    "cECE (%)": _number("cece", 100),
+    "Diversity": _number("normalised_disagreement"),
+    "Disagreement": _number("disagreement"),
+    "KL": _number("kl"),
+    "IDMI": _number("mutual_information"),
+    "OODMI": _foreign_information,
+    "RMSE": _number("rmse"),
+    **{f"AUPR {name}": _foreign(score, "aupr", 1) for name, score in CRITERIA.items()},
+    **{f"AUC {name}": _foreign(score, "auroc", 1) for name, score in CRITERIA.items()},
+    # The hypernetwork paper's score is the entropy.
+    **{name: _foreign("entropy", "auroc", 100, data) for name, data in FOREIGN.items()},
+}
+# Of all seeds of a row together.
+SPREADS = {"Std of Acc": COLUMNS["Acc"]}
+
+
+def columns_of(run: Run) -> list[str]:
+    """The columns of a run: the printed ones that training gives, then its own; the usual ones where there are none."""
+    printed = [column for cells in run.printed.values() for column in cells if column in COLUMNS]
+    return list(dict.fromkeys([*printed, *run.columns])) or list(DEFAULT)
+
+
+def lines(trained: Trained) -> Iterator[Line]:
+    """Mean and standard error over seeds of every row and column, beside the printed number."""
+    run = trained.run
+    for row in run.rows:
+        for column in columns_of(run):
+            values = trained.values(row.label, COLUMNS[column])
+            if not values:
+                continue
+            printed = run.printed.get(row.label, {}).get(column)
+            yield line_over_seeds(
+                row.label,
+                column,
+                [*values.values()],
+                None if printed is None else printed.text,
+                remark=run.remarks.get((row.label, column), ""),
+            )
+        for column in SPREADS.keys() & run.printed.get(row.label, {}).keys():
+            values = trained.values(row.label, SPREADS[column])
+            if len(values) > 1:
+                spread = over_seeds(list(values.values())).std
+                yield Line(row.label, column, spread, run.printed[row.label][column].text, seeds=len(values))
+
+
+def orderings(trained: Trained) -> Iterator[Ordering]:
+    """What the paper's numbers order, in all pairs of rows on the same data and all columns, and what it says in words.
+
+    Columns that are rivals are ordered too, within each row. Equal printed numbers order nothing. Pairs are compared
+    over the seeds that both have.
+    """
+    run = trained.run
+    for column in dict.fromkeys(c for cells in run.printed.values() for c in cells if c in COLUMNS):
+        labels = [row.label for row in run.rows if column in run.printed.get(row.label, {})]
+        printed = {label: run.printed[label][column].value for label in labels}
+        for better, worse, paper in ordered(printed, column):
+            if run.row(better).data == run.row(worse).data:
+                yield from _rows(trained, column, better, worse, paper)
+    for column, better, worse in run.claims:
+        yield from _rows(trained, column, better, worse, None)
+    for measure in run.rivals:
+        for label, cells in run.printed.items():
+            numbers = {c.removeprefix(f"{measure} "): n.value for c, n in cells.items() if c.startswith(f"{measure} ")}
+            for better, worse, paper in ordered(numbers, measure):
+                values = [trained.values(label, COLUMNS[f"{measure} {name}"]) for name in (better, worse)]
+                yield from compared(f"{measure}, {label}", better, worse, values, paper)
+
+
+def _rows(trained: Trained, column: str, better: str, worse: str, paper: float | None) -> Iterator[Ordering]:
+    values = [trained.values(label, COLUMNS[column]) for label in (better, worse)]
+    yield from compared(column, better, worse, values, paper)

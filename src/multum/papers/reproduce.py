@@ -1,0 +1,179 @@
+"""`multum.reproduce`: one table or figure of a paper, run again, and set beside what was printed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..comparing.document import machine, versions
+from ..data.sources import load_data, load_items
+from ..errors import ConfigError, DataError
+from ..files import locked, plain, prepare_folder, write_json
+from ..runs.cells import Cell
+from ..runs.engine import Runner, run_cells, runner_for
+from ..runs.work import Outcome, finished
+from . import find
+from .base import Item, Run
+from .exact import exact, has_exact
+from .measured import lines, orderings
+from .pages import write_pages
+from .results import Found, Picture, Result
+from .trained import Trained
+
+__all__ = ["reproduce"]
+
+CELLS = "cells"  # the folder that all items share: a cell is trained once
+
+
+def reproduce(
+    item: str,
+    out: str | Path = "runs/reproduce",
+    *,
+    scale: str = "cpu",
+    seeds: Sequence[int] | None = None,
+    jobs: int = 1,
+    on: str = "here",
+    address: str | None = None,
+    threads: int | None = None,
+    gather: bool = False,
+    pages: str | Path | None = None,
+    progress: bool = False,
+) -> dict[str, Any]:
+    """Run an item to its end, from where it was left, and write its JSON, its page and its figures; the JSON's content.
+
+    Cells lie in `out/cells`, are shared between items, and are never trained twice.
+
+    Args:
+        item: a name, as `multum reproduce --list` gives them.
+        scale: "cpu", or "paper" for its exact setting.
+        seeds: some of the item's own seeds; by default all.
+        jobs: cells at once, each in a process of its own.
+        on: "here", or "ray" (on this machine, or on the cluster at `address`).
+        gather: train nothing; write what is done.
+        pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
+            ITEM.note.md, where someone wrote it.
+    """
+    found, out = find(item), Path(out)
+    run = _chosen(found.run(scale), seeds)
+    if found.status == "needs a GPU and ImageNet" and scale == "cpu" and not gather:
+        raise ConfigError(
+            f"an item runs where its data and its machine are, however: {item} needs {found.needs}; see its plan with "
+            "--dry-run, what needs no training with --gather, or run it there with --scale paper"
+        )
+    runner = runner_for(on, jobs, address)
+    threads = threads or max(1, torch.get_num_threads() // jobs)
+    prepare_folder(out)
+    result = (
+        _exact(found)
+        if found.status == "exact"
+        else _trained(found, run, out, None if gather else runner, threads, progress)
+    )
+    document = plain(
+        {
+            "command": f"multum reproduce {item}" + ("" if scale == "cpu" else f" --scale {scale}"),
+            "versions": versions(),
+            "machine": machine(),
+            "paper": found.title,
+            "number": found.number,
+            "shows": found.shows,
+            "status": found.status,
+            **result.document(),
+        }
+    )
+    _write(document, result.pictures, Path(pages or out))
+    return document
+
+
+def _exact(item: Item) -> Result:
+    from .charts import EXACT_CHARTS  # brings matplotlib and pandas
+
+    result = exact(item)
+    return replace(result, pictures=EXACT_CHARTS[item.id](result)) if item.id in EXACT_CHARTS else result
+
+
+def _chosen(run: Run, seeds: Sequence[int] | None) -> Run:
+    if seeds is None:
+        return run
+    rows = tuple(replace(row, seeds=tuple(s for s in row.seeds if s in seeds)) for row in run.rows)
+    if not any(row.seeds for row in rows):
+        raise ConfigError(f"seeds are some of an item's own, however: {run.item} has none of {list(seeds)}")
+    return replace(run, rows=rows)
+
+
+def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: int, progress: bool) -> Result:
+    """Lines, orderings and pictures of what is done, after a runner, if there is one, did the rest."""
+    cells, folder = run.cells(), out / CELLS
+    outcomes: Mapping[str, Outcome] = {}
+    if runner is not None:
+        _check_data(run, [cell for cell in cells if finished(folder / cell.name) is None])
+        folder.mkdir(exist_ok=True)
+        epochs = max((row.epochs for row in run.rows), default=1)
+        with locked(out):
+            titles = {cell.name: row.label for row in run.rows for cell in row.cells()}
+            outcomes = run_cells(cells, {}, folder, epochs, runner, threads, progress, titles)
+    trained = Trained.read(run, folder, outcomes)
+    from .charts import CHARTS, ordering_chart  # these bring matplotlib and pandas
+    from .inside import EXTRAS
+
+    inside = EXTRAS[item.id](trained) if item.id in EXTRAS else Found([], {})
+    pictures = {**inside.pictures, **(CHARTS[item.id](trained) if item.id in CHARTS else {})}
+    result = Result(
+        item.id,
+        (*lines(trained), *inside.lines),
+        exact=exact(item).lines if has_exact(item) else (),
+        departs=run.departs,
+        reduced=run.reduced,
+        scale=run.scale,
+        orderings=(*orderings(trained), *inside.orderings),
+        cells=tuple(_cells(trained)),
+    )
+    forest = ordering_chart(result)
+    return replace(result, pictures={**pictures, **({} if forest is None else {"orderings": forest})})
+
+
+def _check_data(run: Run, waiting: Sequence[Cell]) -> None:
+    """Data that cannot be read is told now, and not by every cell."""
+    needed = {("data", cell.data) for cell in waiting} | {("foreign", name) for cell in waiting for name in cell.ood}
+    for kind, name in sorted(needed):
+        try:
+            load_data(name) if kind == "data" else load_items(name)
+        except DataError as error:
+            raise DataError(f"{run.item} needs {name}, however: {error}") from error
+
+
+def _cells(trained: Trained) -> list[dict[str, Any]]:
+    """What was trained, for the reader who wants to do it again."""
+    found = []
+    for row in trained.run.rows:
+        for cell in row.cells():
+            result = trained.results[row.label].get(cell.seed)
+            found.append(
+                {
+                    "row": row.label,
+                    "seed": cell.seed,
+                    "folder": cell.name,
+                    "status": "done" if result else "failed" if cell.name in trained.failed else "not run",
+                    "reason": trained.failed.get(cell.name),
+                    "seconds": result and sum(result["seconds"].values()),
+                    "trained_on": result and result["parts"]["train"],
+                }
+            )
+    return found
+
+
+def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:
+    """Figures, JSON, and all pages with their index, so that notes written since are on them."""
+    from ..figures import svg  # brings matplotlib
+
+    place = pages / document["item"]
+    prepare_folder(place.parent)
+    for name, picture in pictures.items():
+        stem = f"{place.name}-{name}" if name else place.name
+        place.with_name(f"{stem}.png").write_bytes(svg.png(picture.drawing))
+        place.with_name(f"{stem}.svg").write_text(svg.svg(picture.drawing))
+    write_json(place.with_suffix(".json"), document)
+    write_pages(pages)

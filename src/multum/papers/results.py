@@ -1,0 +1,185 @@
+"""What an item gave: lines beside the paper's, its orderings and whether they hold, and the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import combinations
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+
+from ..metrics.statistics import over_seeds, paired_t
+from .base import Printed
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = [
+    *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Found", "Line", "Ordering", "Picture", "Result"),
+    *("compared", "line_over_seeds", "mean_and_error", "ordered"),
+]
+
+FORMAT = 1  # of the documents
+DIGITS = 5  # of a picture's numbers
+LOWER = ("NLL", "ECE", "FPR95", "cNLL", "cECE", "RMSE")  # columns where less is better begin so
+VERDICTS = {
+    "holds": "holds: the interval of our difference has the paper's sign",
+    "open": "open: the interval of our difference has 0 in it",
+    "reversed": "reversed: the interval of our difference has the other sign",
+    "one seed": "one seed: a difference without an interval",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One cell of a table: ours, what the paper printed, and whether they are the same at the printed digits."""
+
+    row: str
+    column: str
+    ours: float
+    printed: str | None = None
+    agrees: bool | None = None  # None: nothing to compare with, or another setting than the paper's
+    remark: str = ""
+    error: float | None = None  # standard error over seeds
+    seeds: int | None = None  # how many; None: nothing was trained
+
+    @property
+    def difference(self) -> float | None:
+        return None if self.printed is None else self.ours - Printed(self.printed).value
+
+
+def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
+    """The mean over seeds and its standard error, which one seed does not have.
+
+    >>> mean_and_error([1.0, 3.0]), mean_and_error([2.0])
+    ((2.0, 1.0), (2.0, None))
+    """
+    found = over_seeds(values)
+    return found.mean, found.error if found.n > 1 else None
+
+
+def line_over_seeds(
+    row: str, column: str, values: Sequence[float], printed: str | None = None, remark: str = ""
+) -> Line:
+    """The mean of a number of every seed, with its error."""
+    mean, error = mean_and_error(values)
+    return Line(row, column, mean, printed, remark=remark, error=error, seeds=len(values))
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """Two rows of which the paper says that one is better, and what our seeds say."""
+
+    column: str
+    better: str  # in the paper
+    worse: str
+    paper: float | None  # the paper's difference, better minus worse, in the column's unit; None: said in words
+    ours: float
+    low: float | None  # 95 % interval of ours over seeds, paired
+    high: float | None
+
+    @property
+    def verdict(self) -> str:
+        if self.low is None or self.high is None:
+            return "one seed"
+        if self.low <= 0 <= self.high:
+            return "open"
+        return "holds" if (self.ours < 0) == self.column.startswith(LOWER) else "reversed"
+
+
+def ordered(numbers: Mapping[str, float], column: str) -> Iterator[tuple[str, str, float]]:
+    """All pairs that a column's numbers order: better, worse, and the difference of the two.
+
+    >>> list(ordered({"one": 0.5, "two": 0.25, "three": 0.25}, "NLL"))
+    [('two', 'one', -0.25), ('three', 'one', -0.25)]
+    """
+    for pair in combinations(numbers, 2):
+        worse, better = sorted(pair, key=numbers.__getitem__, reverse=column.startswith(LOWER))
+        if numbers[better] != numbers[worse]:
+            yield better, worse, numbers[better] - numbers[worse]
+
+
+def compared(
+    column: str,
+    better: str,
+    worse: str,
+    values: Sequence[Mapping[int, float]],
+    paper: float | None = None,
+) -> list[Ordering]:
+    """The ordering of two things over the seeds that both have, if any; `values` are theirs by seed.
+
+    >>> compared("Accuracy", "two", "one", ({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.5, 2: 9.0}))[0].verdict
+    'open'
+    """
+    seeds = sorted(values[0].keys() & values[1].keys())
+    a, b = (torch.tensor([found[seed] for seed in seeds], dtype=torch.float64) for found in values)
+    if len(seeds) < 2:
+        return [Ordering(column, better, worse, paper, float(a - b), None, None)] if seeds else []
+    test = paired_t(a, b)
+    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high)]
+
+
+@dataclass(frozen=True, eq=False)
+class Picture:
+    """A figure drawn like the paper's, and its numbers."""
+
+    title: str
+    caption: str  # how to read it, a sentence or two
+    drawing: Drawing
+    numbers: pd.DataFrame
+
+
+class Found(NamedTuple):
+    """What an item measures inside its trained networks."""
+
+    lines: list[Line]
+    pictures: dict[str, Picture]
+    orderings: Sequence[Ordering] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an item gave."""
+
+    item: str
+    lines: tuple[Line, ...]
+    exact: tuple[Line, ...] = ()  # of an item that trains: what needs no training, in the paper's setting
+    departs: tuple[str, ...] = ()
+    reduced: tuple[str, ...] = ()
+    scale: str = "paper"
+    orderings: tuple[Ordering, ...] = ()
+    pictures: Mapping[str, Picture] = field(default_factory=dict)  # by the end of its file's name, "" for the first
+    cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, items
+
+    @property
+    def unexplained(self) -> tuple[Line, ...]:
+        """Lines that disagree with the paper and say no reason."""
+        return tuple(line for line in (*self.lines, *self.exact) if line.agrees is False and not line.remark)
+
+    def document(self) -> dict[str, Any]:
+        """All of it in plain values, for JSON."""
+        return {
+            "format": FORMAT,
+            "item": self.item,
+            "scale": self.scale,
+            "reduced": list(self.reduced),
+            "departs": list(self.departs),
+            **{
+                name: [{**asdict(line), "difference": line.difference} for line in found]
+                for name, found in (("lines", self.lines), ("exact", self.exact))
+            },
+            "orderings": [{**asdict(o), "verdict": o.verdict} for o in self.orderings],
+            "pictures": {
+                name: {"title": p.title, "caption": p.caption, "numbers": p.numbers.to_dict("list")}
+                for name, p in self.pictures.items()
+            },
+            "cells": [dict(cell) for cell in self.cells],
+        }
+
+    def frame(self) -> pd.DataFrame:
+        """One row a line."""
+        import pandas as pd
+
+        return pd.DataFrame(self.document()["lines"])

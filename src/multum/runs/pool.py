@@ -1,0 +1,148 @@
+"""Where cells run: in this process, in several, or on a Ray cluster. The same work, the same results."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+from ..errors import ConfigError, first_line
+from ..memory import keep_memory
+from ..training.interrupt import Stopped
+from .cells import Cell
+from .work import RESULT, Outcome, work
+
+__all__ = ["Begun", "here", "on_ray", "processes"]
+
+Begun = Callable[[Cell], None]  # called when a cell is begun, for the live table
+
+
+def here(cells: Sequence[Cell], out: Path, threads: int, begun: Begun) -> Iterator[Outcome]:
+    """One cell after another, in this process."""
+    for cell in cells:
+        begun(cell)
+        yield work(cell, out / cell.name, threads)
+
+
+def processes(cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs: int) -> Iterator[Outcome]:
+    """Up to `jobs` cells at once, each in a process of its own: one that dies takes no other with it."""
+    context = multiprocessing.get_context("forkserver")
+    # Imported once for all cells: what training imports when it begins, and what reading this data took here.
+    read = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
+    context.set_forkserver_preload(["multum", "lightning_fabric", "torch._dynamo", *read])
+    waiting, running = list(cells), dict[Any, tuple[Any, Cell]]()
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                cell = waiting.pop(0)
+                receiver, sender = context.Pipe(duplex=False)
+                process = context.Process(target=_child, args=(cell, out / cell.name, threads, sender), daemon=True)
+                process.start()
+                sender.close()  # so that a dead child ends the pipe
+                running[receiver] = (process, cell)
+                begun(cell)
+            for ready in wait(list(running)):
+                process, cell = running.pop(ready)
+                yield _received(ready, process, cell)
+    finally:
+        for process, _ in running.values():
+            process.terminate()  # SIGTERM: the cell writes where it is
+        for process, _ in running.values():
+            process.join()
+
+
+def _child(cell: Cell, folder: Path, threads: int, sender: Any) -> None:
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:  # a killed parent must not leave cells behind that write into its folder
+        assert parent is not None
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+    keep_memory()
+    try:
+        sender.send(work(cell, folder, threads))
+    except Stopped as stop:
+        os._exit(128 + stop.number)
+
+
+def _received(receiver: Any, process: Any, cell: Cell) -> Outcome:
+    try:
+        outcome = receiver.recv()
+    except EOFError:
+        process.join()
+        code = process.exitcode
+        told = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+        if code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
+            raise Stopped(code - 128) from None
+        outcome = Outcome(cell.name, f"its process ended with {told}; out of memory is the usual cause")
+    process.join()
+    return outcome
+
+
+def on_ray(
+    cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs: int | None, address: str | None
+) -> Iterator[Outcome]:
+    """One cell a Ray task, on this machine or on the cluster at `address`.
+
+    Workers that see the run folder write into it; others send their files back through Ray's store.
+    """
+    ray = _ray()
+    mark = out / ".shared"
+    mark.write_text(f"{os.getpid()}\n")
+    options: dict[str, Any] = {"num_cpus": threads * jobs} if jobs and not address else {}
+    if address:
+        options = {"address": address}
+    ray.init(**options, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
+    try:
+        task = ray.remote(num_cpus=threads, max_retries=0)(_task)
+        names = {task.remote(cell, str(out), mark.read_text(), threads): cell for cell in cells}
+        for cell in cells:
+            begun(cell)
+        while names:
+            (ready,), _ = ray.wait(list(names), num_returns=1)
+            cell = names.pop(ready)
+            try:
+                outcome, files = ray.get(ready)
+            except ray.exceptions.RayError as error:
+                yield Outcome(cell.name, f"its Ray task failed: {first_line(error)}")
+                continue
+            for name in sorted(files, key=lambda name: name == RESULT):  # the result last: it says that all is there
+                _put(out / cell.name / name, files[name])
+            yield outcome
+    finally:
+        mark.unlink(missing_ok=True)
+        ray.shutdown()
+
+
+def _task(cell: Cell, out: str, mark: str, threads: int) -> tuple[Outcome, dict[str, bytes]]:
+    keep_memory()
+    shared = Path(out) / ".shared"
+    if shared.is_file() and shared.read_text() == mark:
+        return work(cell, Path(out) / cell.name, threads), {}
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = work(cell, Path(folder), threads)
+        return outcome, {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
+
+
+def _put(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ImportError as error:
+        raise ConfigError(
+            f"--on ray needs the package ray, however: it cannot be imported ({error}); pip install 'multum[ray]'"
+        ) from error
+    return ray

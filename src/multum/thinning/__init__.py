@@ -1,0 +1,1 @@
+"""Changing widths: which channels belong together, the rule of every operation, the plan, and the proof."""

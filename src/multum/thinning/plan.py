@@ -1,0 +1,148 @@
+"""A finished plan of how one network becomes thinner, and the thin networks made from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from ..errors import ConfigError, Refusal, RewriteError
+from ..network.copies import skeleton, tensors_of
+from ..rewrite.walker import Edit, apply, reset, seeded
+from .channels import Channels
+from .wiring import compare_wiring
+
+__all__ = ["Thinning", "diagonal_blocks"]
+
+Kept = dict[str, list[np.ndarray]]  # tensor name -> for each dimension, the indices that stay
+
+
+@dataclass(frozen=True)
+class Thinning:
+    """How one network becomes thinner. Shape: `keep[i]` classes of `channels.segments[i]` stay."""
+
+    channels: Channels
+    keep: tuple[int, ...]
+    example: Any  # a few rows
+    edits: tuple[Edit, ...] = ()
+    subgroups: dict[str, tuple[int, int]] = field(default_factory=dict)  # weight name -> (groups before, gamma > 1)
+
+    def choose(self, seed: int | None = None) -> Kept:
+        """The indices that stay, for every dimension of every tensor: the first ones, or a seeded choice."""
+        stays = self._stays(seed)
+        return {
+            name: [np.flatnonzero(np.isin(labels, stays)) for labels in dims]
+            for name, dims in self.channels.classes.items()
+        }
+
+    def _stays(self, seed: int | None = None) -> np.ndarray:
+        rng = None if seed is None else np.random.default_rng(seed)
+        stays = [np.zeros(1, dtype=np.int64)]
+        for segment, n in zip(self.channels.segments, self.keep, strict=True):
+            stays.append(segment.classes[:n] if rng is None else rng.choice(segment.classes, n, replace=False))
+        return np.concatenate(stays)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        return {name: tuple(len(k) for k in dims) for name, dims in self.choose().items()}
+
+    def norm_shapes(self) -> dict[str, tuple[int, ...]]:
+        """What norms without tensors normalise over, by path."""
+        stays = self._stays()
+        return {
+            path: tuple(int(np.isin(labels, stays).sum()) for labels in dims)
+            for path, dims in self.channels.norms.items()
+        }
+
+    def cut(self, tensors: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
+        """Slices of the given tensors; a convolution that gets subgroups keeps the blocks on its diagonal."""
+        out = {}
+        for name, dims in kept.items():
+            tensor = tensors[name].detach()
+            for d, indices in enumerate(dims):
+                if len(indices) < tensor.shape[d]:
+                    tensor = tensor.index_select(d, torch.as_tensor(indices, device=tensor.device))
+            if name in self.subgroups:
+                tensor = diagonal_blocks(tensor, *self.subgroups[name])
+            out[name] = tensor.clone(memory_format=torch.contiguous_format)
+        return out
+
+    def apply(self, network: nn.Module, kept: Kept) -> nn.Module:
+        """A thin copy with slices of the network's tensors; it shares no memory with the network."""
+        given = tensors_of(network)
+        new = skeleton(network, lambda t: t.detach())
+        rest = {name: t.detach().clone() for name, t in given.items() if name not in kept}
+        return apply(new, self.edits, {**self.cut(given, kept), **rest})
+
+    def build(
+        self, network: nn.Module, *, init: str, seed: int, builder: Callable[[], nn.Module] | None = None
+    ) -> nn.Module:
+        """One thin network. "fresh": its own initialisation under `seed`; "pretrained": a seeded choice of channels.
+
+        What no layer initialises itself (tokens, positions) is a slice of what `builder` makes, or of the given values.
+        """
+        if init not in ("fresh", "pretrained"):
+            raise ConfigError(f'init is "fresh" or "pretrained", however: init={init!r}')
+        fresh = init == "fresh"
+        if fresh:
+            self._refuse_frozen(network)
+        kept = self.choose(None if fresh else seed)
+        if not fresh and self.channels.picks:
+            self.refuse_other_wiring(network, kept)
+        new = self.apply(network, kept)
+        if not fresh or any(t.is_meta for t in tensors_of(network).values()):
+            return new
+        with seeded(seed):
+            left = reset(new)
+            if left and builder is not None:
+                source = tensors_of(builder())
+                values = self.cut(source, {n: kept[n] for n in left if n in source and n in kept})
+                apply(new, (), values)
+        return new
+
+    def refuse_other_wiring(self, network: nn.Module, kept: Kept) -> None:
+        """Raise where a network with these channels would connect them otherwise than the given network does."""
+        before = {name.removesuffix("weight").rstrip("."): groups for name, (groups, _) in self.subgroups.items()}
+        edits = tuple(
+            replace(e, attributes={**e.attributes, "groups": before[e.path]}) if e.path in before else e
+            for e in self.edits
+        )
+        thinner = replace(self, edits=edits, subgroups={}).apply(network, kept)
+        dtype = next((p.dtype for p in network.parameters() if p.is_floating_point()), torch.float32)
+        x = tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, self.example)
+        refusals = compare_wiring(thinner, x, self.channels, kept)
+        if refusals:
+            raise RewriteError("thinning", refusals)
+
+    def _refuse_frozen(self, network: nn.Module) -> None:
+        changed = {
+            name
+            for s, n in zip(self.channels.segments, self.keep, strict=True)
+            if n < len(s.classes)
+            for name, _ in s.where
+        }
+        frozen = [name for name, p in network.named_parameters() if name in changed and not p.requires_grad]
+        if frozen:
+            raise RewriteError(
+                "thinning with fresh weights",
+                [
+                    Refusal(
+                        name,
+                        "it is frozen, but at another width it would start from random values and stay so",
+                        'use init="pretrained", which keeps slices of it, or unfreeze it',
+                    )
+                    for name in frozen
+                ],
+            )
+
+
+def diagonal_blocks(weight: Tensor, groups: int, gamma: int) -> Tensor:
+    """[out, in/groups, ...] -> [out, in/(groups*gamma), ...]: what each subgroup's outputs see of its own inputs."""
+    out, inner, *kernel = weight.shape
+    # g b o c i ...: groups, subgroup of the outputs, its outputs, subgroup of the inputs, its inputs
+    blocks = weight.view(groups, gamma, out // (groups * gamma), gamma, inner // gamma, *kernel)
+    return torch.stack([blocks[:, b, :, b] for b in range(gamma)], dim=1).reshape(out, inner // gamma, *kernel)

@@ -1,0 +1,262 @@
+"""Any network at a fraction of its width, consistently: plan, check, apply.
+
+    width(C) = ceil(factor * C), rounded up to whole convolution groups and attention heads
+
+Residual additions, concatenations, flattening, depthwise and grouped convolutions, squeeze-excite, norms and attention
+heads follow from `channels.py`; input and output sizes stay. Trained weights are kept as slices when asked.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
+
+from ..errors import ConfigError, ExampleError, Refusal, RewriteError, first_line
+from ..network.attributes import attributes_for, width_attributes
+from ..network.copies import arguments, tensors_of, trial_copy
+from ..network.trace import follow
+from ..rewrite.walker import Edit, names_of
+from .channels import Channels, trace_channels
+from .plan import Thinning
+from .subgroups import DENSE, find_subgroups
+from .wiring import compare_wiring
+
+__all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin"]
+
+log = logging.getLogger("multum")
+
+
+def thin(
+    network: nn.Module,
+    factor: float | Fraction,
+    example: Any,
+    *,
+    init: str = "fresh",
+    gamma: int = 1,
+    seed: int = 0,
+) -> nn.Module:
+    """A copy of the network at `factor` of its width; the given network is left alone.
+
+    Args:
+        factor: 0 < factor <= 1, the share of channels to keep; widths round up.
+        example: one example batch.
+        init: "fresh" re-runs every layer's initialisation; "pretrained" keeps slices of the given weights, channels
+            chosen by the seed.
+        gamma: groups in the convolutions, where 64 input channels per group remain.
+
+    >>> net = nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 2))
+    >>> thin(net, 0.5, torch.zeros(1, 3))[0]
+    Linear(in_features=3, out_features=4, bias=True)
+    """
+    share = Fraction(factor).limit_denominator(1_000_000)
+    if not 0 < share <= 1:
+        raise ConfigError(f"factor is a share of the width, 0 < factor <= 1, however: factor={factor}")
+    plan = plan_thinning(network, example, lambda channels: math.ceil(share * channels), gamma=gamma)
+    return plan.build(network, init=init, seed=seed)
+
+
+def drop_channels(network: nn.Module, channels: Channels, gone: np.ndarray, example: Any) -> nn.Module:
+    """A copy of the network without these classes of channels, everything else as it was.
+
+    >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+    >>> found = trace_channels(net, torch.zeros(1, 3))
+    >>> drop_channels(net, found, found.segments[0].classes[:3], torch.zeros(1, 3))[0]
+    Linear(in_features=3, out_features=5, bias=True)
+    """
+    keep = tuple(int((~np.isin(s.classes, gone)).sum()) for s in channels.segments)
+    draft = Thinning(channels, keep, example)
+    plan = replace(draft, edits=tuple(_edits(network, draft).values()))
+    kept = {
+        name: [np.flatnonzero(~np.isin(labels, gone)) for labels in dims] for name, dims in channels.classes.items()
+    }
+    return plan.apply(network, kept)
+
+
+def plan_thinning(
+    network: nn.Module,
+    example: Any,
+    width: Callable[[int], int],
+    *,
+    gamma: int = 1,
+    min_channels: int = 64,
+    dense: tuple[str, ...] = DENSE,
+) -> Thinning:
+    """Trace the network, decide every width, and prove that the thinner network runs; or raise one RewriteError.
+
+    Args:
+        width: channels of one member's layer, from the channels of the base network's.
+        gamma: subgroups of every convolution, lowered where fewer than `min_channels` input channels per group or an
+            uneven split would remain; never in the stem, the head, or what `dense` names ("Class.child" or a path).
+    """
+    if not isinstance(gamma, int) or gamma < 1:
+        raise ConfigError(f"gamma is a whole number of subgroups >= 1, however: gamma={gamma!r}")
+    meta = any(t.is_meta for t in tensors_of(network).values())
+    x = tree_map_only(Tensor, lambda t: t[:3].to("meta") if meta else t[:3].clone(), example)
+    expected = _Runs(output_of(network, x), _training_error(network, x) is None)
+    channels = trace_channels(network, x)
+    _refuse(channels)
+    alone = [max(1, min(len(s.classes), math.ceil(width(s.width) / s.multiplicity))) for s in channels.segments]
+    try:
+        plan = _proven(network, Thinning(channels, tuple(alone), x), gamma, min_channels, dense, expected)
+    except RewriteError:
+        alike = _equal_widths(channels, alone)
+        if alike == alone:
+            raise
+        plan = _proven(network, Thinning(channels, tuple(alike), x), gamma, min_channels, dense, expected)
+    _tell_what_stays(channels, plan, width)
+    return plan
+
+
+def _refuse(channels: Channels) -> None:
+    unused = [
+        Refusal(
+            name,
+            "this parameter is not used when the network runs on the example",
+            "remove it, or give an example that uses it",
+        )
+        for name in channels.unused
+    ]
+    if channels.refusals or unused:
+        raise RewriteError("thinning", [*channels.refusals, *unused])
+
+
+def _equal_widths(channels: Channels, keep: list[int]) -> list[int]:
+    """Widths that are equal in the given network, made equal again: an embedding and its heads, both whole heads.
+
+    Code such as `x.reshape(batch, tokens, channels)` after attention needs that; other code would only lose by it.
+    """
+    shared: dict[int, int] = {}
+    for s in channels.segments:
+        shared[s.width] = math.lcm(shared.get(s.width, 1), s.multiplicity)
+    out = []
+    for s, n in zip(channels.segments, keep, strict=True):
+        whole = math.ceil(n * s.multiplicity / shared[s.width]) * shared[s.width]
+        out.append(min(len(s.classes), whole // s.multiplicity))
+    return out
+
+
+def _tell_what_stays(channels: Channels, plan: Thinning, width: Callable[[int], int]) -> None:
+    thinner = any(n < len(s.classes) for s, n in zip(channels.segments, plan.keep, strict=True))
+    if channels.wide and width(1024) < 1024:
+        log.log(
+            logging.INFO if thinner else logging.WARNING,
+            "multum keeps the width of %s: inside the network something else has that very size",
+            ", ".join(channels.wide),
+        )
+
+
+def _proven(
+    network: nn.Module, draft: Thinning, gamma: int, min_channels: int, dense: tuple[str, ...], expected: _Runs
+) -> Thinning:
+    """The plan with its edits; the thinner network has run, its output as before, its channels wired as before."""
+    edits = _edits(network, draft)
+    plan = replace(draft, edits=tuple(edits.values()))
+    kept = plan.choose()
+    thinner = plan.apply(network, kept)
+    _run(thinner, plan.example, expected)
+    refusals = compare_wiring(thinner, plan.example, plan.channels, kept)
+    if refusals:
+        raise RewriteError("thinning", refusals)
+    subgroups = find_subgroups(network, draft.channels, edits, gamma, min_channels, dense)
+    if subgroups:
+        plan = replace(plan, edits=tuple(edits.values()), subgroups=subgroups)
+        _run(plan.apply(network, kept), plan.example, expected)
+    return plan
+
+
+def _edits(network: nn.Module, draft: Thinning) -> dict[str, Edit]:
+    """The attributes that change, by the path of their module."""
+    old = {name: tuple(t.shape) for name, t in tensors_of(network).items()}
+    shapes, norms = draft.shapes(), draft.norm_shapes()
+    for first, names in names_of(network).items():
+        for name in names:
+            old[name] = old[first]
+            if first in shapes:
+                shapes[name] = shapes[first]
+    edits = {}
+    for path, module in network.named_modules():
+        prefix = f"{path}." if path else ""
+        own = [n for n, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))]
+        mine = {n: shapes[prefix + n] for n in own if prefix + n in shapes}
+        if norms.get(path):
+            mine = {"weight": norms[path]}
+        attributes = attributes_for(module, mine) if mine else {}
+        if not attributes:
+            widths: dict[int, set[int]] = defaultdict(set)
+            for name, shape in shapes.items():
+                if name.startswith(prefix):
+                    for a, b in zip(old[name], shape, strict=True):
+                        widths[a].add(b)
+            attributes = width_attributes(module, widths)
+        changed = {k: v for k, v in attributes.items() if getattr(module, k, None) != v}
+        if changed:
+            edits[path] = Edit(path, changed)
+    return edits
+
+
+class _Place:
+    """Where a run is."""
+
+    path = ""
+
+    def enter(self, path: str, inputs: Any) -> None:
+        """Only the path matters."""
+
+
+class _Runs(NamedTuple):
+    """What the given network does with the example."""
+
+    output: Tensor
+    trains: bool
+
+
+def _run(thinner: nn.Module, x: Any, expected: _Runs) -> None:
+    """Refuse a thinner network that does not run, or gives another output."""
+    place = _Place()
+    follow(thinner, place)
+    fix = "name this width in the module's own code by the input's shape, or use Deep instead of a thinner network"
+    try:
+        found = output_of(thinner, x)
+    except Exception as error:  # a user's network may raise anything
+        reason = f"the thinner network does not run: {first_line(error)}"
+        raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from error
+    if found.shape != expected.output.shape:
+        reason = f"the output would change from {tuple(expected.output.shape)} to {tuple(found.shape)}"
+        raise RewriteError("thinning", [Refusal("", reason, fix)])
+    problem = _training_error(thinner, x) if expected.trains else None
+    if problem is not None:
+        reason = f"the thinner network does not run in training: {first_line(problem)}"
+        raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from problem
+
+
+def _training_error(network: nn.Module, x: Any) -> Exception | None:
+    """What a network raises in training mode, on a copy."""
+    trial = trial_copy(network).train()
+    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
+    try:
+        with torch.no_grad(), torch.random.fork_rng():
+            trial(*args, **kwargs)
+    except Exception as error:  # a user's network may raise anything
+        return error
+    return None
+
+
+def output_of(network: nn.Module, x: Any) -> Tensor:
+    """What the network gives for an example in eval mode, on a copy, so that nothing moves; clear errors otherwise."""
+    trial = trial_copy(network).eval()
+    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
+    with torch.no_grad():
+        out = trial(*args, **kwargs)
+    if not isinstance(out, Tensor):
+        raise ExampleError(f"a member's network returns one tensor, however: it returns {type(out).__name__}")
+    return out

@@ -1,0 +1,94 @@
+"""Names of cells, lists of methods, budgets, and what they refuse."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+import torch
+
+import multum
+from multum.comparing.budget import Budget, cost_of_network, fit_to_budget
+from multum.data.sources import load_data
+from multum.errors import ConfigError
+from multum.methods import METHODS, parse
+from multum.runs.cells import Cell, chosen_methods, spec_of
+from multum.runs.train import builder_for
+
+DIGITS = load_data("digits")
+
+
+def cell(**changes: object) -> Cell:
+    given = {"label": "packed", "seed": 0, "data": "digits", "model": "small-cnn", "method": multum.Packed()}
+    return Cell(**{**given, "recipe": {"epochs": 3}, **changes})  # type: ignore[arg-type]
+
+
+def test_a_name_is_the_whole_configuration() -> None:
+    changes = [
+        {"seed": 1},
+        {"data": "mnist"},
+        {"model": "lenet"},
+        {"method": multum.Packed(alpha=3)},
+        {"recipe": {"epochs": 4}},
+        {"ood": ("mnist",)},
+        {"shift": ("fog",)},
+        {"shift_items": 10},
+    ]
+    names = {cell(**change).name for change in changes}
+    assert len(names) == len(changes) and cell().name not in names and cell().name == cell().name
+    assert {f for change in changes for f in change} == {f.name for f in dataclasses.fields(Cell)} - {"label"}
+
+
+def test_all_methods_and_lists() -> None:
+    assert set(chosen_methods("all")) == set(METHODS) and list(chosen_methods("all"))[:2] == ["single", "deep"]
+    found = chosen_methods("single, packed:members=2,alpha=1.5 ,deep:members=3")
+    assert found["packed:members=2,alpha=1.5"] == multum.Packed(members=2, alpha=1.5)
+    assert found["deep:members=3"] == multum.Deep(members=3) and len(found) == 3
+    assert list(chosen_methods([multum.Deep(members=2), "mimo"])) == ["deep:members=2", "mimo"]
+
+
+@pytest.mark.parametrize("text", ["single", "packed:alpha=3", "batchensemble:plain=a.b+c", "hypernet:sigma=0.5"])
+def test_a_spec_reads_back(text: str) -> None:
+    assert parse(spec_of(parse(text))) == parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"), [("", "none were named"), ("deep,deep", "named twice"), ("singel", "Did you mean single")]
+)
+def test_bad_lists(text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        chosen_methods(text)
+
+
+@pytest.mark.parametrize("text", ["x", "2", "0x", "-1x", "infx", "params=0", "params=many", "watts=3", ""])
+def test_bad_budgets(text: str) -> None:
+    with pytest.raises(ConfigError, match="a budget is"):
+        Budget.parse(text, cost_of_network("small-cnn", DIGITS))
+
+
+@pytest.mark.parametrize("text", ["1x", "2x", "params=9000", "macs=60000"])
+@pytest.mark.parametrize("name", ["deep", "packed", "batchensemble", "mimo", "mixture:mode=blob"])
+def test_methods_are_as_large_as_the_budget_allows(name: str, text: str) -> None:
+    budget = Budget.parse(text, cost_of_network("small-cnn", DIGITS))
+    method, model = fit_to_budget(parse(name), "small-cnn", DIGITS, budget)
+    ens = multum.ensemble(builder_for(model, DIGITS), method, example=DIGITS.example(), seed=0)
+    found = multum.cost(ens, example=DIGITS.example())
+    assert budget.allows(found.params, found.macs)
+    assert budget.params is None or found.params <= 1.01 * budget.params
+    # A step more would not fit, or there is none.
+    used = max(v / limit for v, limit in ((found.params, budget.params), (found.macs, budget.macs)) if limit)
+    assert used > 0.6 or (method, model) == (parse(name), "small-cnn")
+
+
+def test_what_fits_no_budget_is_refused() -> None:
+    budget = Budget.parse("params=20", cost_of_network("small-cnn", DIGITS))
+    with pytest.raises(ConfigError, match="fewer members or a larger budget"):
+        fit_to_budget(multum.Deep(), "small-cnn", DIGITS, budget)
+
+
+def test_members_of_a_thinner_model_differ() -> None:
+    build = builder_for("small-cnn:thin=0.5", DIGITS)
+    ens = multum.ensemble(build, multum.Deep(members=2), example=DIGITS.example(), seed=0)
+    again = multum.ensemble(build, multum.Deep(members=2), example=DIGITS.example(), seed=0)
+    x = DIGITS.example()
+    assert not torch.allclose(ens(x)[0], ens(x)[1]) and torch.equal(ens(x), again(x))
