@@ -56,7 +56,7 @@ def main() -> None:
     for training in (False, True):
         ens.train(training)
         net.train(training)
-        jobs = {"one network": (net, None)} | {name: (ens, name) for name in ("loop", "vmap")}
+        jobs = {"one network": (net, None)} | {name: (ens, name) for name in ens.executors}
         times: dict[str, list[float]] = {name: [] for name in jobs}
         for round_ in range(given.rounds + 1):
             for name, (model, executor) in jobs.items():

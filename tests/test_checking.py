@@ -44,8 +44,8 @@ def patch(monkeypatch):
 
     def replace(change, *names: str) -> None:
         for name in names or EXECUTORS:
-            run = EXECUTORS[name]
-            monkeypatch.setitem(EXECUTORS, name, lambda *args, run=run: change(run(*args)))
+            run = EXECUTORS[name].run
+            monkeypatch.setattr(EXECUTORS[name], "run", lambda *args, run=run: change(run(*args)))
 
     return replace
 
@@ -94,13 +94,13 @@ def test_executors_that_differ_in_their_gradients(ens, patch):
 
 
 def test_executors_that_differ_in_the_statistics_they_leave(ens, monkeypatch):
-    run = EXECUTORS["vmap"]
+    run = EXECUTORS["vmap"].run
 
     def forgets(network, stacked, *rest):
         kept = {name: t if isinstance(t, nn.Parameter) else t.clone() for name, t in stacked.items()}
         return run(network, kept, *rest)
 
-    monkeypatch.setitem(EXECUTORS, "vmap", forgets)
+    monkeypatch.setattr(EXECUTORS["vmap"], "run", forgets)
     assert broken(ens) == {"executors agree, training"}
 
 
@@ -132,12 +132,12 @@ def test_members_without_a_gradient(ens, patch):
 
 def test_an_own_tensor_that_is_shared_by_a_hack(ens, monkeypatch):
     """All members run on the first one's tensors."""
-    for name, run in list(EXECUTORS.items()):
+    for executor in EXECUTORS.values():
 
-        def hacked(network, stacked, *rest, run=run):
+        def hacked(network, stacked, *rest, run=executor.run):
             return run(network, {n: t[:1].expand_as(t).clone() for n, t in stacked.items()}, *rest)
 
-        monkeypatch.setitem(EXECUTORS, name, hacked)
+        monkeypatch.setattr(executor, "run", hacked)
     found = broken(ens.eval())
     assert "member(i) equals row i" in found
     assert {"members are independent (loop)", "members are independent (vmap)"} <= found

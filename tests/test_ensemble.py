@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import multum
 import networks
 from multum import Deep, Ensemble, Packed, Single
+from multum.building import assembled
 from multum.errors import ConfigError, ExampleError, ExecutorError, NetworkError
 from multum.models import build
 from multum.rewrite.walker import install
@@ -43,7 +44,7 @@ def by_hand(network: nn.Module, own: list[str], example: Tensor, members: int = 
             for name in own
         },
     )
-    return Ensemble(network, own, members, Deep(members=members), example=example, seeds=list(range(members + 1)))
+    return assembled(network, own, members, Deep(members=members), example=example, seeds=list(range(members + 1)))
 
 
 def warnings_of(caplog) -> list[str]:
@@ -82,14 +83,14 @@ def test_what_vmap_cannot_run_is_found_at_construction_and_said_once(name, caplo
     ens = multum.ensemble(builder(), Deep(members=3), example=x)
     assert ens.executor == "loop"
     (message,) = warnings_of(caplog)
-    assert ens.vmap_refused in message and "'loop'" in message
+    assert ens.refusals["vmap"] in message and "'loop'" in message and ens.executors == ("loop",)
     assert "file" not in message and "\n" not in message
     for training in (True, False):
         assert ens.train(training)(x).shape[:2] == (3, len(x))
     multum.check(ens, x, verbose=False)
-    with pytest.raises(ExecutorError, match="use 'loop'") as error:
+    with pytest.raises(ExecutorError, match=r"got 'vmap', .* Use 'loop'") as error:
         ens.executor = "vmap"
-    assert ens.vmap_refused in str(error.value)
+    assert ens.refusals["vmap"] in str(error.value)
     assert ens.executor == "loop" and len(warnings_of(caplog)) == 1
 
 
@@ -101,7 +102,7 @@ def test_one_member_has_no_choice_and_no_warning(caplog):
 def test_a_failed_probe_moves_nothing():
     network = DataDependent()
     ens = multum.ensemble(network, Deep(members=2, init="pretrained"), example=X, seed=0)
-    assert ens.vmap_refused
+    assert ens.refusals
     for model in (network, ens):
         assert not model.norm.running_mean.any() and not model.norm.num_batches_tracked.any()
 
@@ -243,6 +244,81 @@ def test_a_trunk_has_one_dropout_mask_and_members_have_their_own():
     assert not torch.equal(zeros[0], zeros[1])
 
 
+def test_what_members_share_becomes_the_mean_of_what_they_would_make_of_it():
+    """One after another: each member starts from the same statistics, and none of them has the last word."""
+    x = IMAGES.double()
+    ens = by_hand(shared_norm_network(), ["0.weight", "0.bias"], x).train()
+    ens.executor = "loop"
+    members = [ens.member(i).train() for i in range(3)]
+    for _ in range(2):
+        ens(x)
+        for one in members:
+            one(x)
+        for name in ("running_mean", "running_var"):
+            mean = torch.stack([one[1].get_buffer(name) for one in members]).mean(0)
+            torch.testing.assert_close(ens.get_buffer(f"1.{name}"), mean, **EXACT)
+            for one in members:
+                assert not torch.allclose(one[1].get_buffer(name), mean, rtol=1e-3)
+                one[1].get_buffer(name).copy_(mean)
+
+
+# -- memory formats and empty batches ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", [Deep(members=2), multum.BatchEnsemble(members=2, init="normal")], ids=kind)
+@pytest.mark.parametrize("weights", [False, True], ids=["inputs", "weights too"])
+def test_channels_last_runs_wherever_the_plain_network_does(method, weights):
+    layers = (nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 5))
+    ens = multum.ensemble(nn.Sequential(*layers).double(), method, example=IMAGES.double(), seed=0)
+    x = IMAGES.double().to(memory_format=torch.channels_last)
+    if weights:
+        for p in ens.parameters():
+            if p.ndim == 4:
+                p.data = p.data.to(memory_format=torch.channels_last)
+    rows = torch.stack([x, x])
+    for training in (True, False):
+        expected = torch.stack([ens.train(training).member(i)(x) for i in range(2)])
+        for ens.executor in ens.executors:
+            ens.zero_grad()
+            out = ens(x)
+            torch.testing.assert_close(out, expected, **EXACT)
+            torch.testing.assert_close(ens(rows, per_member=True), expected, **EXACT)
+            out.sum().backward()
+            assert all(p.grad is not None and p.grad.shape == p.shape for p in ens.parameters())
+    assert ens.executors == ("loop", "vmap")
+
+
+NORMED = {
+    "rows": (lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Linear(8, 3)), X),
+    "images": (lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)), IMAGES),
+    "no statistics": (
+        lambda: nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8, track_running_stats=False), nn.Linear(8, 3)),
+        X,
+    ),
+}
+
+
+@pytest.mark.parametrize("method", [Deep(members=2), multum.BatchEnsemble(members=2), multum.Mimo(members=2)], ids=kind)
+@pytest.mark.parametrize("name", NORMED)
+def test_an_empty_batch_trains_as_in_the_plain_network(name, method):
+    builder, x = NORMED[name]
+    network = builder().train()
+    before = copy.deepcopy(network.state_dict())
+    ens = multum.ensemble(network, method, example=x, seed=0).train()
+    plain = network(x[:0])
+    plain.sum().backward()
+    for executor in ens.executors:
+        trial = copy.deepcopy(ens)
+        trial.executor = executor
+        out = trial(x[:0])
+        assert out.shape == (2, *plain.shape)
+        out.sum().backward()
+        assert all(p.grad is not None and not p.grad.any() for p in trial.parameters())
+        for buffer, value in network.named_buffers():
+            moved = trial.get_buffer(buffer) - ens.get_buffer(buffer)
+            assert torch.equal(moved, (value - before[buffer]).expand_as(moved)), buffer
+
+
 # -- buffers that a network assigns ------------------------------------------------------------------------------------
 
 
@@ -280,7 +356,7 @@ def test_assigned_buffers_are_kept_per_member(executor):
 
 def test_a_shared_buffer_that_members_would_disagree_on_makes_vmap_refuse(caplog):
     ens = by_hand(Counting(), ["fc.weight", "fc.bias"], X)
-    assert "vmap" in ens.vmap_refused and len(warnings_of(caplog)) == 1
+    assert "vmap" in ens.refusals["vmap"] and len(warnings_of(caplog)) == 1
     before = ens.network.average
     ens.train()(X)
     assert ens.network.average is before and ens.average.any() and ens.count == 1
@@ -423,7 +499,7 @@ def test_a_member_has_a_whole_number(index):
 
 def test_executors_have_names():
     ens = multum.ensemble(mlp(), Deep(members=2), example=X)
-    with pytest.raises(ConfigError, match=r"'loop', 'vmap', or None .* however: 'vmpa'\. Did you mean vmap"):
+    with pytest.raises(ConfigError, match=r"'loop', 'vmap' or None .*; got 'vmpa'\. Did you mean vmap"):
         ens.executor = "vmpa"
     assert (ens.train().executor, ens.eval().executor) == ("vmap", "loop")  # the table for a CPU
     ens.executor = "vmap"

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import multum
+from multum.executors import EXECUTORS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "multum"
@@ -20,6 +21,7 @@ FLOORS = (
     ("errors", "figures", "memory", "network", "version"),
     ("data", "files", "models", "outputs", "parsing", "rewrite"),
     ("executors", "reports", "thinning"),
+    ("layout",),
     ("ensemble",),
     ("building",),
     ("checking", "methods"),
@@ -90,6 +92,27 @@ def test_no_method_imports_another(file: Path) -> None:
     }
     methods = {cls.__module__.rpartition(".")[2] for cls in multum.methods.METHODS.values()}
     assert not imports & methods
+
+
+def names_in_code(file: Path) -> set[str]:
+    """The string constants of a file, docstrings left out."""
+    tree = ast.parse(file.read_text())
+    prose = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in prose)
+    return {node.value for node in constants if isinstance(node.value, str)}
+
+
+@pytest.mark.parametrize(
+    "file", [f for f in FILES if part_of(f) != "executors"], ids=lambda f: str(f.relative_to(SOURCE))
+)
+def test_no_file_outside_executors_names_an_executor(file: Path) -> None:
+    assert not names_in_code(file) & set(EXECUTORS)
+
+
+def test_the_search_for_names_sees_code_and_not_prose(tmp_path: Path) -> None:
+    (tmp_path / "module.py").write_text('"""loop"""\nif name == "vmap":\n    f(executor="grouped")\n')
+    assert names_in_code(tmp_path / "module.py") == {"vmap", "grouped"}
+    assert names_in_code(SOURCE / "executors" / "loop.py") >= {"loop"}
 
 
 def modules() -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
@@ -11,13 +11,16 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .ensemble import Ensemble, fold_rows, moving_buffers, two_rows
+from .ensemble import Ensemble
 from .errors import ConfigError, ExampleError, NetworkError, did_you_mean, first_line
-from .network.copies import tensors_of
+from .executors import default
+from .layout import lay_out, moving_buffers
+from .network.copies import fold_rows, tensors_of, two_rows
+from .rewrite.dropout import Randomness
 from .rewrite.walker import Edit, install, seeded
 from .thinning.thin import output_of
 
-__all__ = ["Birth", "assemble", "built_by", "ensemble", "member_seeds"]
+__all__ = ["Birth", "assemble", "assembled", "built_by", "ensemble", "member_seeds"]
 
 log = logging.getLogger("multum")
 
@@ -29,6 +32,7 @@ class Birth(Protocol):
 
     born: int | None  # members at the start, None for all of them
     folded: bool  # whether the network takes all members at once
+    anew: bool  # whether what each member owns is initialised on its own
 
     @property
     def edits(self) -> Sequence[Edit]:
@@ -91,14 +95,14 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
     first = tensors_of(network)
     members = method.members if birth.born is None else birth.born
     fed = fold_rows(two_rows(example), members) if birth.folded else two_rows(example)
-    moving = set(moving_buffers(network, fed))
+    moving = moving_buffers(network, fed)
     buffers = {name for name, t in first.items() if not isinstance(t, nn.Parameter)}
     own = [name for name, t in first.items() if birth.owns(name, t)]
     stacked = {
         name: torch.empty((members, *first[name].shape), dtype=first[name].dtype, device=first[name].device)
         for name in own
     }
-    constant = {name for name in own if name in buffers - moving}
+    constant = {name for name in own if name in buffers - set(moving)}
     for i in range(members):
         born = first if i == 0 or not own or _on_meta(first) else tensors_of(birth.member(seeds[i]))
         _check_alike(first, born, i)
@@ -106,12 +110,12 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
             stacked[name][i].copy_(born[name].detach())
             if i and name in constant and not _on_meta(first) and not torch.equal(born[name], first[name]):
                 constant.discard(name)
-    if members > 1 and getattr(method, "init", None) == "fresh" and not _on_meta(first):
+    if members > 1 and birth.anew and not _on_meta(first):
         _warn_of_twins(first, stacked)
     # A buffer that training never moves and that is the same in all members (a table of positions) needs no axis.
     own = [name for name in own if name not in constant]
     install(network, {name: stacked[name] for name in own})
-    return Ensemble(
+    return assembled(
         network,
         own,
         members,
@@ -121,7 +125,50 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
         seeds=seeds,
         edits=birth.edits,
         folded=birth.folded,
+        moving=moving,
     )
+
+
+def assembled(
+    network: nn.Module,
+    own: Collection[str],
+    members: int,
+    method: Any,
+    *,
+    example: Any,
+    task: str = "classification",
+    seeds: Sequence[int],
+    edits: Sequence[Edit] = (),
+    folded: bool = False,
+    state: Mapping[str, Tensor] | None = None,
+    moving: Iterable[str] | None = None,
+) -> Ensemble:
+    """An ensemble of a network whose own tensors are stacked already; the network becomes part of it.
+
+    Args:
+        own: names of the tensors with a member axis.
+        seeds: one per member, and one for what they share.
+        moving: the network's `moving_buffers`, where they are known.
+    """
+    randomness = Randomness(list(seeds))
+    layout = lay_out(network, own, members, example, randomness, folded=folded, moving=moving)
+    ens = Ensemble(
+        network,
+        layout,
+        members,
+        method,
+        example=example,
+        task=task,
+        randomness=randomness,
+        edits=edits,
+        folded=folded,
+        state=state or {},
+    )
+    # An executor that nobody would have got by default is no loss.
+    wanted, left = (default(ens.device.type, True, ens.has_trunk, refused) for refused in ((), ens.refusals))
+    if wanted != left and members > 1:
+        log.warning("multum runs this ensemble with executor %r; %s raises %s", left, wanted, ens.refusals[wanted])
+    return ens
 
 
 def member_seeds(seed: int | None, members: int) -> list[int]:

@@ -16,10 +16,11 @@ from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
 from .building import ensemble
-from .ensemble import Ensemble, two_rows
+from .ensemble import Ensemble
 from .errors import CheckError
-from .executors import EXECUTORS
-from .network.copies import arguments
+from .executors import EXECUTORS, REFERENCE
+from .network.copies import arguments, two_rows
+from .rewrite.walker import is_plain
 
 __all__ = ["Finding", "check"]
 
@@ -69,10 +70,9 @@ def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
 
 
 def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
-    executors = [name for name in EXECUTORS if name == "loop" or not ens.vmap_refused]
     batch = next(t for t in arguments(x)[0] or arguments(x)[1].values() if isinstance(t, Tensor)).shape[0]
 
-    ens.executor = "loop"
+    ens.executor = REFERENCE
     reference = ens(x).detach()
     lawful = reference.shape[:2] == (ens.members, batch)
     finite = bool(torch.isfinite(reference).all())
@@ -83,8 +83,9 @@ def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
     )
     if not (lawful and finite):
         return  # nothing else could be compared
-    if len(executors) == 1:
-        yield Finding("executors agree", True, f"loop alone; vmap: {ens.vmap_refused}")
+    if len(ens.executors) == 1:
+        refusals = "; ".join(f"{name}: {reason}" for name, reason in ens.refusals.items())
+        yield Finding("executors agree", True, f"{REFERENCE} alone; {refusals}")
     else:
         yield _executors_agree(ens, x, training=False)
         yield _executors_agree(ens, x, training=True)
@@ -92,7 +93,7 @@ def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
     if not ens.method.deterministic:
         again = [copy.deepcopy(ens)(x).detach() for _ in range(2)]
         yield Finding("the same generators give the same draws", torch.equal(*again), f"{_distance(*again):.1e}")
-    for executor in executors:
+    for executor in ens.executors:
         ens.executor = executor
         if ens.members > 1 and ens.own:
             yield _perturbed(ens, x, executor)
@@ -101,19 +102,28 @@ def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
 
 
 def _executors_agree(ens: Ensemble, x: Any, training: bool) -> Finding:
-    """The same outputs, gradients and moved buffers from `loop` and from `vmap`."""
+    """The same outputs, gradients and moved buffers from the reference and from every other executor."""
     promise = f"executors agree, {'training' if training else 'eval'}"
+    others = [name for name in ens.executors if name != REFERENCE]
     if training and ens.pooled:
-        return Finding(promise, True, f"not compared: vmap pools the statistics of {ens.pooled[0]}, loop cannot")
-    if training and not torch.equal(*(_traces(ens, x, "loop", training, seed)["output"] for seed in (0, 1))):
+        pooling = [name for name in others if EXECUTORS[name].pools]
+        others = [name for name in others if name not in pooling]
+        if not others:
+            reason = f"{', '.join(pooling)} pools the statistics of {ens.pooled[0]}, {REFERENCE} cannot"
+            return Finding(promise, True, f"not compared: {reason}")
+    if training and not torch.equal(*(_traces(ens, x, REFERENCE, training, seed)["output"] for seed in (0, 1))):
         return Finding(promise, True, "not compared: the network draws from torch's own generator (F.dropout, say)")
-    loop, vmap = (_traces(ens, x, executor, training, seed=0) for executor in ("loop", "vmap"))
-    if loop.keys() != vmap.keys():
-        return Finding(promise, False, f"gradients for {sorted(loop.keys() ^ vmap.keys())} under one of them only")
-    worst = max(loop, key=lambda name: _distance(vmap[name], loop[name]))
-    distance = _distance(vmap[worst], loop[worst])
+    reference = _traces(ens, x, REFERENCE, training, seed=0)
+    distances: dict[tuple[str, str], float] = {}
+    for executor in others:
+        traces = _traces(ens, x, executor, training, seed=0)
+        if reference.keys() != traces.keys():
+            differs = sorted(reference.keys() ^ traces.keys())
+            return Finding(promise, False, f"gradients for {differs} under {REFERENCE} or {executor} only")
+        distances |= {(executor, name): _distance(traces[name], reference[name]) for name in traces}
+    (executor, worst), distance = max(distances.items(), key=lambda pair: pair[1])
     tolerance = TRAINING_TOLERANCE if training else TOLERANCE
-    return Finding(promise, distance <= tolerance, f"{distance:.1e} ({worst})")
+    return Finding(promise, distance <= tolerance, f"{distance:.1e} ({executor}, {worst})")
 
 
 def _traces(ens: Ensemble, x: Any, executor: str, training: bool, seed: int) -> dict[str, Tensor]:
@@ -133,7 +143,7 @@ def _members_are_rows(ens: Ensemble, x: Any, reference: Tensor) -> Finding:
     worst = 0.0
     for i in range(ens.members):
         one = ens.member(i)
-        if any(type(m).__module__.startswith(("multum.rewrite", "multum.methods")) for m in one.modules()):
+        if not all(is_plain(m) for m in one.modules()):
             return Finding("member(i) is a plain network", False, f"member {i} has a multum layer in it")
         worst = max(worst, _distance(one(*args, **kwargs), reference[i]))
     if not ens.method.deterministic:

@@ -2,15 +2,13 @@
 
 network   computes ONE member; every layer is written for one member and knows nothing of the others
 own       the parameters and buffers with a leading member axis [members, ...]; all others are shared
-executor  runs the members: `loop` one after another, `vmap` at once; the same numbers either way
+executor  runs the members, one after another or at once; the same numbers either way
 """
 
 from __future__ import annotations
 
 import logging
 import operator
-import re
-import warnings
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -19,16 +17,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .errors import ConfigError, ExampleError, ExecutorError, NetworkError, did_you_mean, first_line
-from .executors import EXECUTORS, default
+from .errors import ConfigError, ExampleError, ExecutorError, did_you_mean
+from .executors import EXECUTORS, REFERENCE, default
 from .executors.call import call
-from .network.copies import arguments, full_copy, skeleton, tensors_of, trial_copy
-from .network.dependence import Usage, trace_members
-from .rewrite.dropout import DROPOUTS, Drawing, Randomness
-from .rewrite.norm import NORMS
+from .layout import Layout, first_member
+from .network.copies import full_copy, skeleton, tensors_of
+from .rewrite.dropout import Randomness
 from .rewrite.walker import Edit, fold, install
 
-__all__ = ["Ensemble", "fold_rows", "moving_buffers", "two_rows"]
+__all__ = ["Ensemble"]
 
 log = logging.getLogger("multum")
 
@@ -49,35 +46,26 @@ class Ensemble(nn.Module):
     members: int  # members born so far
     method: Any  # the config
     task: str  # "classification" or "regression"
-    own: tuple[str, ...]  # names of the tensors with a member axis
+    layout: Layout  # the part that every tensor plays, and the executors that cannot run the network
     edits: tuple[Edit, ...]  # how the one-member network differs from the base network
     example: Any  # an example batch without values (meta device)
     randomness: Randomness  # one generator per member, one for what they share
-    numbers: frozenset[str]  # the members' numbers that dropout layers own; not parameters, never saved
-    has_trunk: bool  # whether some weighted layer is computed once for all members
-    vmap_refused: str | None  # why vmap cannot run this network
     chosen: str | None  # the executor that was set, None for the default
-    pooled: tuple[str, ...]  # norms whose shared statistics see every member; `loop` cannot pool them
-    _stacked: tuple[str, ...]
-    _moving: tuple[str, ...]
-    _shared_draws: bool  # whether some dropout has one mask for all members
-    _samples: tuple[str, ...]  # the dropout layers, where they alone tell the members apart
-    _own_inputs_refused: bool  # whether vmap cannot run the shared trunk on inputs that differ between members
-    _told: bool  # whether the user knows that `loop` cannot pool
+    _warned: bool  # whether the user knows that the executor cannot pool
 
     def __init__(
         self,
         network: nn.Module,
-        own: Sequence[str],
+        layout: Layout,
         members: int,
         method: Any,
         *,
         example: Any,
-        task: str = "classification",
-        seeds: Sequence[int],
-        edits: Sequence[Edit] = (),
-        folded: bool = False,
-        state: Mapping[str, Tensor] | None = None,
+        task: str,
+        randomness: Randomness,
+        edits: Sequence[Edit],
+        folded: bool,
+        state: Mapping[str, Tensor],
     ):
         super().__init__()
         # The ensemble *is* the network with a member axis: both look at the same dictionaries, so that names, hooks,
@@ -89,45 +77,18 @@ class Ensemble(nn.Module):
             _modules=network._modules,
             _non_persistent_buffers_set=network._non_persistent_buffers_set,
             training=network.training,
+            layout=layout,
             members=members,
             method=method,
             task=task,
             edits=tuple(edits),
             folded=folded,
-            state=dict(state or {}),
-            randomness=Randomness(list(seeds)),
+            state=dict(state),
+            randomness=randomness,
             example=tree_map_only(Tensor, lambda t: torch.empty_like(t[:2], device="meta"), example),
-            vmap_refused=None,
             chosen=None,
-            _told=False,
+            _warned=False,
         )
-        present = tensors_of(network)
-        self.__dict__["own"] = tuple(name for name in present if name in set(own))
-        one = self.single()
-        fed = fold_rows(two_rows(example), members) if folded else two_rows(example)
-        # Networks that share no weight depend on their member everywhere, and need not be followed.
-        apart = bool(own) and {n for n, _ in network.named_parameters()} <= set(own)
-        usage = None if apart else _usage(one, own, fed if folded else tree_map_only(Tensor, lambda t: t[:1], example))
-        _install_natives(network, self.randomness, members, usage)
-        numbers = [n for n, b in network.named_buffers() if n.rpartition(".")[2] == "member" and n not in present]
-        drawing = {path: m for path, m in network.named_modules() if isinstance(m, Drawing)}
-        self.__dict__.update(
-            numbers=frozenset(numbers),
-            _stacked=(*self.own, *numbers),
-            _moving=tuple(n for n in moving_buffers(one, fed) if n not in set(own)),
-            has_trunk=usage is not None and usage.has_trunk,
-            _shared_draws=any(m.always or m.member is None for m in drawing.values()),
-            _samples=() if own or not all(m.always for m in drawing.values()) else tuple(drawing),
-            pooled=_pooled_norms(network, set(own), usage),
-        )
-        if any(m.always for m in drawing.values()):
-            self.__dict__["has_trunk"] = True
-        self.__dict__["vmap_refused"] = refused = self._probe(example)
-        # A trunk that all members share runs outside of vmap, until each of them brings an input of its own.
-        trunk = self.has_trunk or (usage is None and not apart)
-        self.__dict__["_own_inputs_refused"] = bool(not refused and trunk and self._probe(example, per_member=True))
-        if self.vmap_refused and members > 1:
-            log.warning("multum runs this ensemble member after member (executor 'loop'): %s", self.vmap_refused)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -137,31 +98,36 @@ class Ensemble(nn.Module):
             self._check_per_member(x, member)
         if self.folded:
             return self._folded(x, per_member, member)
-        stacked = self.tensors(self._stacked)
+        stacked = self.tensors(self.layout.stacked)
         if member is not None:
             i = self._index(member)
             return call(self.network, {name: t[i] for name, t in stacked.items()}, x)
         if not per_member and (not stacked or self._is_one_network()):
             out = call(self.network, {}, x)
             return out.unsqueeze(0).expand(self.members, *out.shape)
-        moving = self.tensors(self._moving)
-        executor = self.executor if stacked and not (per_member and self._own_inputs_refused) else "loop"
-        if executor == "loop" and self.training and self.pooled and self.members > 1:
-            self._warn_of_pooling()
-        run = EXECUTORS[executor]
-        randomness = self.randomness if self._shared_draws else None
-        return run(self.network, stacked, moving, x, self.members, per_member, randomness)
+        executor = EXECUTORS[self._runs(per_member)]
+        if self.training and self.pooled and self.members > 1 and not executor.pools:
+            self._warn_of_pooling(executor.name)
+        moving = self.tensors(self.layout.moving)
+        randomness = self.randomness if self.layout.shared_draws else None
+        return executor.run(self.network, stacked, moving, x, self.members, per_member, randomness)
+
+    def _runs(self, per_member: bool) -> str:
+        """The executor of this call: the one in use, unless it cannot run it."""
+        able = self.layout.stacked and not (per_member and self.executor in self.layout.refusals_per_member)
+        return self.executor if able else REFERENCE
 
     def _is_one_network(self) -> bool:
         """Whether the members are samples of one network, and it is being trained: one sample then stands for all."""
-        return bool(self._samples) and all(self.network.get_submodule(path).training for path in self._samples)
+        samples = [self.network.get_submodule(path) for path in self.layout.samples]
+        return bool(samples) and all(module.training for module in samples)
 
     def _folded(self, x: Any, per_member: bool, member: int | None) -> Tensor:
         """One pass for all members. Shape: rows are member-major, [members * batch, ...]."""
         if not per_member:
             x = tree_map_only(Tensor, lambda t: t.expand(self.members, *t.shape), x)
         out = call(self.network, {}, tree_map_only(Tensor, lambda t: t.flatten(0, 1), x))
-        out = out.unflatten(0, (self.members, -1))
+        out = out.unflatten(0, (self.members, len(out) // self.members))
         return out if member is None else out[self._index(member)]
 
     @property
@@ -169,20 +135,31 @@ class Ensemble(nn.Module):
         """The executor in use: the chosen one, else the default for this device and mode."""
         if self.chosen is not None:
             return self.chosen
-        if self.vmap_refused:
-            return "loop"
-        return default(self.device.type, self.training, self.has_trunk)
+        return default(self.device.type, self.training, self.has_trunk, self.refusals)
 
     @executor.setter
     def executor(self, name: str | None) -> None:
         if name is not None and name not in EXECUTORS:
             raise ConfigError(
-                f"executor is one of {', '.join(map(repr, EXECUTORS))}, or None for the default, however: {name!r}. "
+                f"executor must be {', '.join(map(repr, EXECUTORS))} or None for the default; got {name!r}. "
                 + did_you_mean(str(name), EXECUTORS)
             )
-        if name == "vmap" and self.vmap_refused:
-            raise ExecutorError(f"executor 'vmap' cannot run this network; use 'loop'. Reason: {self.vmap_refused}")
+        if name is not None and name in self.refusals:
+            raise ExecutorError(
+                f"executor must be able to run the network; got {name!r}, which raises {self.refusals[name]}. "
+                f"Use {' or '.join(map(repr, self.executors))}"
+            )
         self.__dict__["chosen"] = name
+
+    @property
+    def executors(self) -> tuple[str, ...]:
+        """The executors that can run this network."""
+        return tuple(name for name in EXECUTORS if name not in self.refusals)
+
+    @property
+    def refusals(self) -> Mapping[str, str]:
+        """The executors that cannot run this network, and why."""
+        return self.layout.refusals
 
     def __setattr__(self, name: str, value: Any) -> None:
         # nn.Module would look for children of the network under these names.
@@ -205,7 +182,7 @@ class Ensemble(nn.Module):
         i = self._index(index)
         if self.folded:
             return self.method.unfold(full_copy(self.network), i)
-        own = {id(t) for t in self.tensors(self._stacked).values()}
+        own = {id(t) for t in self.tensors(self.layout.stacked).values()}
         one = skeleton(self.network, lambda t: (t[i] if id(t) in own else t).detach().clone())
         return self.method.finish(fold(one), self, i)
 
@@ -229,15 +206,34 @@ class Ensemble(nn.Module):
 
     def single(self) -> nn.Module:
         """The one-member network with the first member's tensors, as views: for looking, not for training."""
-        own = {id(t) for t in self.tensors(self.__dict__.get("_stacked", self.own)).values()}
-        return skeleton(self.network, lambda t: (t[0] if id(t) in own else t).detach())
+        return first_member(self.network, self.layout.stacked)
 
     # -- looking -------------------------------------------------------------------------------------------------------
 
     @property
+    def own(self) -> tuple[str, ...]:
+        """Names of the tensors with a member axis."""
+        return self.layout.own
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Names of the members' numbers that dropout layers own; not parameters, never saved."""
+        return frozenset(self.layout.numbers)
+
+    @property
+    def has_trunk(self) -> bool:
+        """Whether some weighted layer is computed once for all members."""
+        return self.layout.has_trunk
+
+    @property
+    def pooled(self) -> tuple[str, ...]:
+        """Norms whose shared statistics see every member, under an executor that pools."""
+        return self.layout.pooled
+
+    @property
     def shared(self) -> tuple[str, ...]:
         """Names of the tensors that all members share."""
-        return tuple(n for n in tensors_of(self.network) if n not in set(self._stacked))
+        return tuple(n for n in tensors_of(self.network) if n not in set(self.layout.stacked))
 
     def extra_repr(self) -> str:
         return (
@@ -276,112 +272,18 @@ class Ensemble(nn.Module):
                     f"however: x.shape={tuple(t.shape)}"
                 )
 
-    def _warn_of_pooling(self) -> None:
-        if self._told or torch.compiler.is_compiling():
+    def _warn_of_pooling(self, executor: str) -> None:
+        if self._warned or torch.compiler.is_compiling():
             return
+        self.__dict__["_warned"] = True
         names = ", ".join(self.pooled[:3]) + (f" and {len(self.pooled) - 3} more" if len(self.pooled) > 3 else "")
-        self.__dict__["_told"] = True
+        pooling = [name for name, other in EXECUTORS.items() if other.pools]
+        refusals = [f"; {n} cannot run this network: {self.refusals[n]}" for n in pooling if n in self.refusals]
         log.warning(
-            "executor 'loop' trains norms whose statistics the members share (%s): it normalises each member by its "
-            "own batch and averages the running statistics, where 'vmap' pools all members%s",
+            "executor %r trains norms whose statistics the members share (%s): it normalises each member by its own "
+            "batch and averages the running statistics, where %s pools all members%s",
+            executor,
             names,
-            f"; vmap cannot run this network: {self.vmap_refused}" if self.vmap_refused else "",
+            " or ".join(map(repr, pooling)),
+            "".join(refusals),
         )
-
-    def _probe(self, example: Any, per_member: bool = False) -> str | None:
-        """Why vmap cannot run this network, or None; tried on a copy, since a failed run has already moved buffers."""
-        if not self._stacked:
-            return None
-        trial = trial_copy(self.network)
-        x = two_rows(example)
-        if per_member:
-            x = tree_map_only(Tensor, lambda t: t.expand(self.members, *t.shape), x)
-        tensors = tensors_of(trial)
-        stacked = {name: tensors[name] for name in self._stacked}
-        moving = {name: tensors[name] for name in self._moving}
-        for training in (False,) if self._samples and not per_member else (True, False):
-            trial.train(training)
-            try:
-                with torch.no_grad(), torch.random.fork_rng(), warnings.catch_warnings():
-                    warnings.filterwarnings("error", message="There is a performance drop")
-                    EXECUTORS["vmap"](trial, stacked, moving, x, self.members, per_member, None)
-            except NetworkError:
-                raise
-            except Exception as error:  # a user's network may raise anything; whatever it is, loop is the answer
-                first = first_line(error)
-                # torch asks to be told of what it cannot do; that is not the user's concern here.
-                return f"{type(error).__name__}: {re.split('[,.]? please file', first, flags=re.IGNORECASE)[0]}"
-        return None
-
-
-def two_rows(example: Any) -> Any:
-    """At most two rows of the example, and at least two: batch norm cannot train on one."""
-    return tree_map_only(Tensor, lambda t: t[:2] if t.shape[0] > 1 else torch.cat([t, t]), example)
-
-
-def fold_rows(x: Any, members: int) -> Any:
-    """The same rows for every member, folded into the batch: [batch, ...] -> [members * batch, ...]."""
-    return tree_map_only(Tensor, lambda t: t.repeat(members, *(1 for _ in t.shape[1:])), x)
-
-
-def moving_buffers(network: nn.Module, example: Any) -> list[str]:
-    """The buffers that a forward pass in training changes: running statistics, power iterations, counters.
-
-    Args:
-        example: at least two rows, as batch norm cannot train on one.
-    """
-    names = [n for n, _ in network.named_buffers()]
-    norms = {
-        f"{path}.{n}" if path else n
-        for path, module in network.named_modules()
-        if isinstance(module, nn.modules.batchnorm._NormBase)
-        for n, _ in module.named_buffers(recurse=False)
-    }
-    if not set(names) - norms or any(t.is_meta for t in tensors_of(network).values()):
-        return [n for n in names if n in norms]
-    trial = trial_copy(network).train()
-    before = {n: b.clone() for n, b in trial.named_buffers()}
-    args, kwargs = arguments(example)
-    with torch.no_grad(), torch.random.fork_rng():
-        trial(*args, **kwargs)
-    after = dict(trial.named_buffers())
-    return [n for n in names if n in norms or n not in after or not torch.equal(before[n], after[n])]
-
-
-# -- one-member layers -------------------------------------------------------------------------------------------------
-
-
-def _install_natives(network: nn.Module, randomness: Randomness, members: int, usage: Usage | None) -> None:
-    """multum's own norm and dropout take the place of the native ones; every other layer stays as it is."""
-    device = next((t.device for t in tensors_of(network).values()), None)
-    for path, module in network.named_modules():
-        if type(module) in NORMS:
-            module.__class__ = NORMS[type(module)]
-        elif type(module) in DROPOUTS:
-            module.__class__ = DROPOUTS[type(module)]
-        if isinstance(module, Drawing):
-            module.__dict__["randomness"] = randomness
-            depends = usage is None or path in usage.inputs or module.always
-            number = torch.arange(members, device=device) if depends else None
-            module.register_buffer("member", number, persistent=False)  # type: ignore[attr-defined]
-
-
-def _pooled_norms(network: nn.Module, own: set[str], usage: Usage | None) -> tuple[str, ...]:
-    """The batch norms that all members share although their inputs differ."""
-    found = []
-    for path, module in network.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (usage is None or path in usage.inputs):
-            prefix = f"{path}." if path else ""
-            statistics = {prefix + name for name, _ in module.named_buffers(recurse=False)}
-            weights = {prefix + name for name, _ in module.named_parameters(recurse=False)}
-            if (statistics or weights) and not own & (statistics or weights):
-                found.append(path)
-    return tuple(found)
-
-
-def _usage(network: nn.Module, own: Sequence[str], example: Any) -> Usage | None:
-    try:
-        return trace_members(network, set(own), example)
-    except Exception as error:  # whatever a user's network raises on noted tensors, it can still run
-        log.info("multum could not follow what depends on the member (%s); every dropout mask is per member", error)
-        return None

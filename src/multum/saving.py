@@ -19,12 +19,12 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from . import models
-from .building import built_by
-from .ensemble import Ensemble, fold_rows
+from .building import assembled, built_by
+from .ensemble import Ensemble
 from .errors import ConfigError, FileError, MultumError, did_you_mean, first_line
 from .files import write_tensors
 from .methods import METHODS
-from .network.copies import skeleton, tensors_of
+from .network.copies import fold_rows, skeleton, tensors_of
 from .rewrite.walker import Edit, apply, install, seeded
 from .thinning.thin import output_of
 from .version import __version__
@@ -110,7 +110,7 @@ def load(
         for name in header["other_mode"]:
             base.get_submodule(name).training = not header["training"]
         example = _in_precision(_example(header["example"], device), base)
-        ens = Ensemble(
+        ens = assembled(
             base,
             header["own"],
             header["members"],

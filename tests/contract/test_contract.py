@@ -22,6 +22,7 @@ import multum
 import networks
 from multum import Deep, Ensemble, Packed, Single
 from multum import methods as registry
+from multum.executors import REFERENCE
 from multum.models import build
 from multum.rewrite.generated import Bank
 
@@ -220,19 +221,23 @@ def test_outputs_are_members_batch_outputs(ens, x, network):
 
 @pytest.mark.parametrize("training", [True, False], ids=["train", "eval"])
 def test_executors_agree(ens, x, row, network, training):
-    assert bool(ens.vmap_refused) == (NETWORKS[network].loop_only and any(n.startswith("lstm.") for n in ens.own))
-    if ens.vmap_refused or row.random or (training and ens.pooled):  # loop cannot pool statistics, and says so
+    assert bool(ens.refusals) == (NETWORKS[network].loop_only and any(n.startswith("lstm.") for n in ens.own))
+    if row.random or (training and ens.pooled):  # the reference cannot pool statistics, and says so
         return
-    found = []
-    for executor in ("loop", "vmap"):
+    traces: dict[str, dict[str, Tensor]] = {}
+    for executor in ens.executors:
         trial = copy.deepcopy(ens).double().train(training)
         trial.executor = executor
         out = trial(double(x))
         weighted(out).backward()
-        found.append({"out": out, **{n: p.grad for n, p in trial.named_parameters()}, **dict(trial.named_buffers())})
-    assert found[0].keys() == found[1].keys()
-    for name, tensor in found[0].items():
-        torch.testing.assert_close(found[1][name], tensor, rtol=1e-10, atol=1e-10, msg=lambda m, n=name: f"{n}: {m}")
+        gradients = {name: p.grad for name, p in trial.named_parameters()}
+        traces[executor] = {"out": out, **gradients, **dict(trial.named_buffers())}
+    reference = traces.pop(REFERENCE)
+    for executor, trace in traces.items():
+        assert trace.keys() == reference.keys(), executor
+        for name, tensor in reference.items():
+            where = f"{executor}, {name}: "
+            torch.testing.assert_close(trace[name], tensor, rtol=1e-10, atol=1e-10, msg=lambda m, w=where: w + m)
 
 
 def test_one_member_may_run_alone(ens, x, row):
@@ -294,7 +299,7 @@ def test_one_member_is_the_base_network(row, network):
 
 def test_the_checker_finds_nothing(ens, x):
     findings = multum.check(ens, x, verbose=False)
-    assert len(findings) >= (4 if ens.members == 1 else 5 if not ens.own else 6 if ens.vmap_refused else 8)
+    assert len(findings) >= (4 if ens.members == 1 else 5 if not ens.own else 6 if ens.refusals else 8)
 
 
 # -- tensors -----------------------------------------------------------------------------------------------------------
@@ -313,7 +318,7 @@ def test_own_and_shared_are_all_tensors(ens):
 
 
 def test_gradients_reach_every_trainable_tensor(ens, x):
-    for executor in ("loop",) if ens.vmap_refused else ("loop", "vmap"):
+    for executor in ens.executors:
         ens.zero_grad()
         ens.executor = executor
         weighted(ens.train()(x)).backward()

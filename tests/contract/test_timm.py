@@ -40,7 +40,7 @@ def test_sound_on(name, method):
     network = timm.create_model(name, num_classes=5, **KEYWORDS.get(name, {}))
     x = torch.randn(2, 3, 32, 32)
     ens = multum.ensemble(network, METHODS[method], example=x, seed=0)
-    assert ens.vmap_refused is None
+    assert not ens.refusals
     multum.check(ens, x, verbose=False)
     assert list(ens.state_dict()) == list(network.state_dict())
     if method == "packed":

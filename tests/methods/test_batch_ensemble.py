@@ -95,7 +95,7 @@ def test_every_layer_is_the_plain_one_with_a_rank_one_weight(name: str) -> None:
     ens = ensemble(net, x, members=3)
     scatter_biases(ens)
     layer: Any = ens.network.layer
-    assert not ens.vmap_refused
+    assert not ens.refusals
     for executor in ("loop", "vmap"):
         ens.executor = executor
         out = ens(x)

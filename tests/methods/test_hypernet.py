@@ -280,7 +280,7 @@ def test_the_equation_by_hand(name, fields, training):
     out = torch.stack([by_hand(ens, base, x, i, _kept(leaves)) for i in range(2)])
     weights = torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype).view_as(out)
     (out * weights).sum().backward()
-    for executor in ("loop",) if ens.vmap_refused else ("loop", "vmap"):
+    for executor in ens.executors:
         trial = copy.deepcopy(ens)
         trial.executor = executor
         got = trial(x)
@@ -614,7 +614,7 @@ def test_promises(name, tmp_path):
         one.method.give_birth(one)
     assert torch.equal(again.eval()(x), ens.eval()(x))
     multum.check(ens, x, verbose=False)
-    for executor in ("loop",) if ens.vmap_refused else ("loop", "vmap"):
+    for executor in ens.executors:
         trial = copy.deepcopy(ens).train()
         trial.executor = executor
         out = trial(x)

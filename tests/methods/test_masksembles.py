@@ -385,7 +385,7 @@ def test_every_kind_of_layer_takes_fewer_channels(name: str, where: str) -> None
     torch.manual_seed(0)
     net, x = Chain(F.relu, build()).double(), random(3, 4, 6, 6)
     ens = ensemble(net, x, where=where, seed=3)
-    assert not ens.vmap_refused
+    assert not ens.refusals
     multum.check(ens, x, verbose=False)
     members_equal(ens, x)
     members = [ens.member(i) for i in range(4)]

@@ -191,7 +191,7 @@ def test_dropout_inside_attention_is_trained_but_not_sampled():
     x = torch.randn(3, 7, 6)
     ens = multum.ensemble(TransformerNet(dropout=0.5), McDropout(members=3), example=x)
     out = ens.train()(x)
-    assert ens.vmap_refused is None and torch.equal(out[0], out[1]) and torch.equal(out[1], out[2])
+    assert not ens.refusals and torch.equal(out[0], out[1]) and torch.equal(out[1], out[2])
 
 
 # -- places ------------------------------------------------------------------------------------------------------------

@@ -324,7 +324,7 @@ def test_the_equation_by_hand(name, fields, training):
     out = torch.stack([by_hand(ens, base, x, i, leaves) for i in range(ens.members)])
     weights = torch.linspace(0.5, 1.5, out.numel(), dtype=out.dtype).view_as(out)
     (out * weights).sum().backward()
-    for executor in ("loop",) if ens.vmap_refused else ("loop", "vmap"):
+    for executor in ens.executors:
         trial = copy.deepcopy(ens)
         trial.executor = executor
         got = trial(x)
@@ -609,7 +609,7 @@ def test_promises(name, tmp_path):
     ens, x = mixed(name)
     multum.check(ens, x, verbose=False)
     ens.train()
-    for executor in ("loop",) if ens.vmap_refused else ("loop", "vmap"):
+    for executor in ens.executors:
         trial = copy.deepcopy(ens)
         trial.executor = executor
         out = trial(x)

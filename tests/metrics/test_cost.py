@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import multum
 import networks
 from multum import Deep, Ensemble, Packed, Single
+from multum.building import assembled
 from multum.errors import ConfigError
 from multum.models import build
 from multum.rewrite.walker import install
@@ -20,7 +21,7 @@ X = torch.zeros(3, 6)
 def by_hand(network: nn.Module, own: list[str], example: Tensor, members: int = 3) -> Ensemble:
     tensors = dict(network.named_parameters())
     install(network, {name: tensors[name].detach().repeat(members, *(1 for _ in tensors[name].shape)) for name in own})
-    return Ensemble(network, own, members, Deep(members=members), example=example, seeds=list(range(members + 1)))
+    return assembled(network, own, members, Deep(members=members), example=example, seeds=list(range(members + 1)))
 
 
 def test_conventions_of_a_small_network():

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 import multum
 import networks
 from multum import Deep, Ensemble
+from multum.building import assembled
 from multum.network.copies import tensors_of
 from multum.rewrite.dropout import DROPOUTS, Randomness
 from multum.rewrite.walker import install
@@ -43,7 +44,7 @@ def trunk(seed: int = 0) -> Ensemble:
         network,
         {n: torch.randn(MEMBERS, *first[n].shape, generator=generator, dtype=torch.float64) for n in own},
     )
-    return Ensemble(network, own, MEMBERS, Deep(members=MEMBERS), example=X, seeds=range(10, 11 + MEMBERS)).train()
+    return assembled(network, own, MEMBERS, Deep(members=MEMBERS), example=X, seeds=range(10, 11 + MEMBERS)).train()
 
 
 def masks_of(ens: Ensemble, path: str) -> list[Tensor]:
@@ -176,7 +177,7 @@ def test_masks_behind_the_trunk_are_own():
     own = ["hidden.weight", "hidden.bias", "head.weight", "head.bias"]
     first = tensors_of(network)
     install(network, {n: torch.stack([first[n].detach()] * MEMBERS) for n in own})
-    ens = Ensemble(network, own, MEMBERS, Deep(members=MEMBERS), example=X, seeds=[1, 2, 3, 4]).train()
+    ens = assembled(network, own, MEMBERS, Deep(members=MEMBERS), example=X, seeds=[1, 2, 3, 4]).train()
     assert ens.numbers == {"drop.member"}
     common, others = masks_of(copy.deepcopy(ens), "drop2d"), masks_of(copy.deepcopy(ens), "drop")
     assert all(torch.equal(m, common[0]) for m in common)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import multum
+from multum.building import assembled
 from multum.methods.hypernet import nested_cycle
 from multum.training.batches import stream
 from multum.training.devices import Place, open_fabric
@@ -35,7 +36,7 @@ def toy(embeddings: tuple[float, ...] = (1.0, 2.0, -1.0)) -> multum.Ensemble:
     net.e = nn.Parameter(torch.tensor(embeddings, dtype=torch.float64).view(-1, 1))
     method = multum.Deep(members=len(embeddings))
     example = torch.ones(2, 1, dtype=torch.float64)
-    return multum.Ensemble(net, ["e"], len(embeddings), method, example=example, seeds=range(len(embeddings) + 1))
+    return assembled(net, ["e"], len(embeddings), method, example=example, seeds=range(len(embeddings) + 1))
 
 
 def optimizers(ens: multum.Ensemble, recipe: multum.Recipe = SGD, apart: bool = True) -> Optimizers:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from ..data import Data
 from ..ensemble import Ensemble
 from ..errors import ConfigError
-from ..executors import EXECUTORS, default
+from ..executors import EXECUTORS, REFERENCE, default
 from ..methods.mimo import MimoHead, MimoStem
 from ..network.copies import tensors_of, trial_copy
 from ..outputs.prediction import at_least_float32, mean_and_variance
@@ -110,11 +110,11 @@ def _rows(name: str, stacked: Tensor, chosen: Sequence[int | str], weight: bool)
 
 
 def _executor(ensemble: Ensemble | None, network: nn.Module, norms: Sequence[str]) -> str:
-    # Without running statistics a norm cannot tell whose they are, and vmap would pool all points.
+    # Without running statistics a norm cannot tell whose they are, and an executor that pools would pool all points.
     bare = any(network.get_submodule(path).running_mean is None for path in norms)
-    if ensemble is None or ensemble.folded or ensemble.vmap_refused or bare:
-        return "loop"
-    return default(ensemble.device.type, False, ensemble.has_trunk)
+    if ensemble is None or ensemble.folded or bare:
+        return REFERENCE
+    return default(ensemble.device.type, False, ensemble.has_trunk, ensemble.refusals)
 
 
 def _private(network: nn.Module) -> nn.Module:
@@ -286,7 +286,7 @@ def _outputs(corners: Corners, stacked: dict[str, Tensor], points: int, seen: It
 
     def run(x: Tensor) -> list[Tensor]:
         parts = x.tensor_split(seen.batches)
-        execute = EXECUTORS[corners.executor]
+        execute = EXECUTORS[corners.executor].run
         return [execute(corners.network, stacked, {}, p.to(device), points, False, None) for p in parts]
 
     for norm in norms:

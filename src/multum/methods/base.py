@@ -136,6 +136,7 @@ class Birth:
     edits: Sequence[Edit] = ()
     born: int | None = None  # members at the start, None for all of them
     folded: bool = False  # whether the network takes all members at once, folded into the batch
+    anew: bool = False  # whether what each member owns is initialised on its own
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Before the first member: all seeds, the last one of what members share; for what is drawn for all at once."""
@@ -166,7 +167,7 @@ class Rewritten(Birth):
         builder: Builder | None = None,
     ):
         self.network, self.edits, self.owned, self.fresh = network, tuple(edits), owns, tuple(fresh)
-        self.builder = builder
+        self.builder, self.anew = builder, bool(fresh)
 
     def member(self, seed: int) -> nn.Module:
         one = full_copy(self.network)
@@ -197,6 +198,7 @@ class Remake(Birth):
 
     def __init__(self, network: nn.Module, init: str, builder: Builder | None):
         self.network, self.init, self.builder = network, init, builder
+        self.anew = init == "fresh"
 
     def member(self, seed: int) -> nn.Module:
         one = full_copy(self.network)

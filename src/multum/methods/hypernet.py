@@ -51,10 +51,10 @@ from ..rewrite.generated import (
     Twin,
     bank_path,
     combine,
-    is_norm,
     twin_edits,
     weight_slots,
 )
+from ..rewrite.norm import is_norm
 from ..rewrite.walker import Edit, layer, seeded
 from .base import Builder, Method, Rewritten, one_of
 

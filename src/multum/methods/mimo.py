@@ -27,10 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from ..ensemble import fold_rows, two_rows
 from ..errors import ConfigError, Refusal, RewriteError, first_line
 from ..network.attributes import attributes_for
-from ..network.copies import arguments, trial_copy
+from ..network.copies import arguments, fold_rows, trial_copy, two_rows
 from ..network.trace import follow
 from ..rewrite.walker import Edit, fold, layer, names_of
 from .base import Batch, Builder, Method, Rewritten, followed, known_path, whole

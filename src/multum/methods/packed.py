@@ -80,6 +80,7 @@ class Packed(Method):
 class _Thin(Birth):
     def __init__(self, network: nn.Module, plan: Thinning, init: str, builder: Builder | None):
         self.network, self.plan, self.init, self.builder = network, plan, init, builder
+        self.anew = init == "fresh"
         self.edits = plan.edits
 
     def member(self, seed: int) -> nn.Module:

@@ -17,8 +17,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..ensemble import Ensemble, fold_rows
+from ..ensemble import Ensemble
 from ..errors import ConfigError, did_you_mean
+from ..network.copies import fold_rows
 from ..network.dependence import trace_members
 
 __all__ = ["CONVENTIONS", "Cost", "Part", "cost"]

@@ -56,7 +56,7 @@ class Speed:
     weights: int  # bytes of parameters and buffers
     disk: int  # bytes of the saved file
     members: int
-    executor: str  # "loop" or "vmap"; "" for a plain network
+    executor: str  # its name; "" for a plain network
     device: str
     threads: int
     rounds: int

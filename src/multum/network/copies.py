@@ -1,4 +1,4 @@
-"""A network's tensors by name, copies of a network, and the call that an input stands for."""
+"""A network's tensors by name, copies of a network, the call that an input stands for, and batches to try it on."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
-__all__ = ["arguments", "full_copy", "skeleton", "tensors_of", "trial_copy", "unwritten"]
+__all__ = ["arguments", "fold_rows", "full_copy", "skeleton", "tensors_of", "trial_copy", "two_rows", "unwritten"]
 
 
 def arguments(x: Any) -> tuple[tuple, dict]:
@@ -50,3 +52,13 @@ def trial_copy(network: nn.Module) -> nn.Module:
 def unwritten(t: Tensor) -> Tensor:
     """The tensor for a trial run, which may write into inputs and buffers; parameters are too large to copy."""
     return t.detach() if isinstance(t, nn.Parameter) else t.detach().clone()
+
+
+def two_rows(example: Any) -> Any:
+    """At most two rows of the example, and at least two: batch norm cannot train on one."""
+    return tree_map_only(Tensor, lambda t: t[:2] if t.shape[0] > 1 else torch.cat([t, t]), example)
+
+
+def fold_rows(x: Any, members: int) -> Any:
+    """The same rows for every member, folded into the batch: [batch, ...] -> [members * batch, ...]."""
+    return tree_map_only(Tensor, lambda t: t.repeat(members, *(1 for _ in t.shape[1:])), x)

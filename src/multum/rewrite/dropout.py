@@ -1,8 +1,8 @@
 """Dropout with one random generator per member, and one more for what the members share.
 
 A dropout layer whose input depends on the member owns its member's number (a buffer with a member axis) and draws from
-that member's generator; a layer in a trunk that all members share has no number and draws one mask for all. Both
-executors read the same generators in the same order, so they agree in training too.
+that member's generator; a layer in a trunk that all members share has no number and draws one mask for all. Every
+executor reads the same generators in the same order, so they agree in training too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from .walker import MemberLayer
 
 __all__ = ["DROPOUTS", "Drawing", "Randomness"]
 
@@ -139,10 +141,9 @@ class Drawing:
         return keep(x.detach(), p, channelwise, member, self.randomness.handle)
 
 
-class _MemberDropout(Drawing, nn.modules.dropout._DropoutNd):
+class _MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
     """Dropout of one member. Shape: any; the mask is [B, C, 1, ...] where whole channels are dropped."""
 
-    plain: type[nn.Module]
     channelwise = False
 
     def fold(self) -> None:

@@ -31,7 +31,6 @@ __all__ = [
     "Twin",
     "bank_path",
     "combine",
-    "is_norm",
     "put_first",
     "twin_edits",
     "weight_slots",
@@ -70,11 +69,6 @@ class Slots:
     slots: tuple[Slot, ...]
     twins: dict[str, str]
     weights: int  # numbers in all weights of linear, convolution and attention layers, also in those that stay plain
-
-
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module normalises by statistics of its input, and so belongs to the member whose input it is."""
-    return isinstance(module, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm))
 
 
 def weight_slots(network: nn.Module, method: str) -> Slots:

@@ -15,7 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-__all__ = ["NORMS", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "norm_tensors"]
+from .walker import MemberLayer
+
+__all__ = ["NORMS", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "is_norm", "norm_tensors"]
 
 
 @torch.library.custom_op("multum::batch_norm", mutates_args=())
@@ -100,10 +102,8 @@ def _(info: Any, in_dims: Any, x: Tensor, weight: Any, bias: Any, running: Any, 
     return (y.to(x.dtype), *stats), (0, None, None, None)
 
 
-class _MemberNorm(nn.modules.batchnorm._BatchNorm):
+class _MemberNorm(MemberLayer, nn.modules.batchnorm._BatchNorm):
     """Native batch norm for one member; as one of several, see the top of this file."""
-
-    plain: type[nn.Module]
 
     def fold(self) -> None:
         self.__class__ = self.plain  # type: ignore[assignment]
@@ -113,9 +113,11 @@ class _MemberNorm(nn.modules.batchnorm._BatchNorm):
         if not (self.training or self.running_mean is None):
             return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
         if x.numel() == x.shape[1]:
-            raise ValueError(
-                f"batch norm needs more than one value per channel to train, however: its input is {tuple(x.shape)}"
-            )
+            raise ValueError(f"batch norm must see more than one value per channel to train; got {tuple(x.shape)}")
+        if x.numel() == 0:  # nothing to normalise; as torch does, the batch counts and leaves the statistics alone
+            if self.training and self.num_batches_tracked is not None:
+                self.num_batches_tracked.add_(1)
+            return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
         y, mean, var, _ = batch_norm(x, self.weight, self.bias, self.running_mean, self.eps)
         if self.training and self.track_running_stats:
             self.track(mean, var)
@@ -148,17 +150,30 @@ class BatchNorm3d(_MemberNorm, nn.BatchNorm3d):
 NORMS: dict[type[nn.Module], type[nn.Module]] = {c.plain: c for c in (BatchNorm1d, BatchNorm2d, BatchNorm3d)}
 
 
+def is_norm(module: nn.Module) -> bool:
+    """Whether a module normalises by statistics of its input: torch's own norms and subclasses of them, or a class that
+    its author calls a norm and that has vectors alone (an RMSNorm; not a normalised linear layer).
+
+    >>> is_norm(nn.GroupNorm(2, 8)), is_norm(nn.Linear(8, 8))
+    (True, False)
+    """
+    called = "norm" in type(module).__name__.lower() and all(t.ndim < 2 for _, t in _tensors(module))
+    return isinstance(module, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)) or called
+
+
 def norm_tensors(network: nn.Module) -> set[str]:
-    """Names of the affine parameters and statistics of every norm: torch's own, and what a user calls a norm.
+    """Names of the affine parameters and statistics of every norm.
 
     >>> sorted(norm_tensors(nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8))))
     ['1.bias', '1.weight']
     """
-    known = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
-    found = set()
-    for path, module in network.named_modules():
-        tensors = [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
-        named = "norm" in type(module).__name__.lower() and all(t.ndim < 2 for _, t in tensors)
-        if isinstance(module, known) or named:
-            found |= {f"{path}.{name}" if path else name for name, _ in tensors}
-    return found
+    return {
+        f"{path}.{name}" if path else name
+        for path, module in network.named_modules()
+        if is_norm(module)
+        for name, _ in _tensors(module)
+    }
+
+
+def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
+    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]

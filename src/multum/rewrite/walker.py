@@ -21,10 +21,12 @@ from ..network.copies import tensors_of
 __all__ = [
     "LAYERS",
     "Edit",
+    "MemberLayer",
     "apply",
     "attributes_for",
     "fold",
     "install",
+    "is_plain",
     "layer",
     "names_of",
     "reset",
@@ -34,6 +36,15 @@ __all__ = [
 
 
 LAYERS: dict[str, type] = {}
+
+
+class MemberLayer:
+    """A plain layer that has become a layer of one member; `fold()` turns it back."""
+
+    plain: type[nn.Module]
+
+    def fold(self) -> None:
+        raise NotImplementedError
 
 
 def layer(cls: type) -> type:
@@ -54,7 +65,9 @@ def variant(mixin: type, plain: type) -> Any:
     """The class of a plain layer that has become a one-member layer."""
     if (mixin, plain) not in _VARIANTS:
         _VARIANTS[mixin, plain] = type(
-            f"{mixin.__name__}{plain.__name__}", (mixin, plain), {"plain": plain, "__module__": mixin.__module__}
+            f"{mixin.__name__}{plain.__name__}",
+            (mixin, MemberLayer, plain),
+            {"plain": plain, "__module__": mixin.__module__},
         )
     return _VARIANTS[mixin, plain]
 
@@ -65,9 +78,14 @@ def fold(network: nn.Module) -> nn.Module:
         if type(module) in LAYERS.values():
             parent, _, child = path.rpartition(".")
             delattr(network.get_submodule(parent), child)
-        elif hasattr(type(module), "plain"):
-            module.fold()  # type: ignore[operator]
+        elif isinstance(module, MemberLayer):
+            module.fold()
     return network
+
+
+def is_plain(module: nn.Module) -> bool:
+    """Whether a module is no layer of multum's: neither a member's layer nor a bank."""
+    return not isinstance(module, MemberLayer) and type(module) not in LAYERS.values()
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ensemble import Ensemble
+from ..executors import EXECUTORS
 
 __all__ = ["Average", "refresh_norms"]
 
@@ -67,10 +68,10 @@ def refresh_norms(ensemble: Ensemble, batches: Iterable[Any]) -> None:
     modes = {m: m.training for m in (ensemble, *ensemble.network.modules())}
     momenta, chosen = [m.momentum for m in norms], ensemble.chosen
     ensemble.eval()
-    if ensemble.pooled and not ensemble.vmap_refused:
-        ensemble.executor = "vmap"  # `loop` cannot pool over members
+    if ensemble.pooled:
+        ensemble.executor = next((name for name in ensemble.executors if EXECUTORS[name].pools), chosen)
     paths = {m: path for path, m in ensemble.network.named_modules()}
-    pools = ensemble.executor == "vmap"
+    pools = EXECUTORS[ensemble.executor].pools
     totals = [_Moments(m, ensemble.members if pools and paths[m] in ensemble.pooled else 1) for m in norms]
     for norm in norms:
         norm.training, norm.momentum = True, 1.0  # so that the buffers hold the last batch's own statistics
