@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from multum.rewrite.norm import NORMS, batch_norm
+import multum
+from multum.rewrite.norm import NORMS, batch_norm, is_norm
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 SHAPES = {nn.BatchNorm1d: (5,), nn.BatchNorm2d: (4, 3), nn.BatchNorm3d: (3, 2, 2)}
@@ -309,3 +310,47 @@ def test_all_half():
     weighted(expected.float()).backward()
     torch.testing.assert_close(x.grad, twin.grad, rtol=1e-2, atol=5e-2)
     torch.testing.assert_close(norm.running_mean, plain.running_mean, rtol=2e-3, atol=2e-3)
+
+
+# -- what a norm is ----------------------------------------------------------------------------------------------------
+
+
+class RMSNorm(nn.Module):
+    """As a user writes it."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(width))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x.pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt() * self.scale
+
+
+class NormAct(nn.BatchNorm2d):
+    """As in timm: a norm with an activation in it, which has no tensors of its own."""
+
+
+class NormalisedLinear(nn.Linear):
+    """No norm, for all its name: it has a matrix."""
+
+
+def test_one_definition_of_a_norm():
+    norms = (nn.BatchNorm1d(4), nn.InstanceNorm2d(4), nn.GroupNorm(2, 4), nn.LayerNorm(4), nn.RMSNorm(4))
+    assert all(is_norm(m) for m in (*norms, RMSNorm(4), NormAct(4)))
+    assert not any(is_norm(m) for m in (nn.Linear(4, 4), nn.PReLU(4), NormalisedLinear(4, 4)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        multum.BatchEnsemble(members=2, norm="own"),
+        multum.Mixture(members=2),
+        multum.Hypernet(members=2, ablation="scratch"),
+    ],
+    ids=lambda method: method.name,
+)
+def test_a_norm_of_the_users_own_is_own_wherever_norms_are(method):
+    net = nn.Sequential(nn.Linear(6, 8), RMSNorm(8), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3))
+    ens = multum.ensemble(net, method, example=torch.randn(4, 6), seed=0)
+    assert {"1.scale", "3.weight", "3.bias"} <= set(ens.own)
+    multum.check(ens, torch.randn(4, 6), verbose=False)
