@@ -81,7 +81,7 @@ def compare(
         typer.Option(help="A foreign data set, again for another, or none; by default classes that are held out"),
     ] = None,
     shift: Annotated[
-        str, typer.Option(help="Corrupted images: none, quick (4 kinds, 1,000 items) or all (19)")
+        str, typer.Option(help="Corrupted images: none, quick (4 kinds, 1,000 items) or all (15)")
     ] = "quick",
     out: Annotated[Path, typer.Option(help="The folder of the report and all runs")] = Path("runs/compare"),
     jobs: Annotated[int, typer.Option(help="Cells at once, each in a process of its own")] = 1,
@@ -175,7 +175,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder that `multum train` left")],
     ood: Annotated[list[str] | None, typer.Option(help="A foreign data set; may be given more than once")] = None,
     shift: Annotated[
-        bool, typer.Option("--shift", help="Also under the corruptions of CIFAR-C, 5 severities each")
+        bool, typer.Option("--shift", help="Also under the 15 corruptions of CIFAR-C, 5 severities each")
     ] = False,
     speed: Annotated[bool, typer.Option("--speed", help="Also time predictions and measure memory")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")] = False,

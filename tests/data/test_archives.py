@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import pickle
 import struct
 import tarfile
@@ -14,7 +15,8 @@ import torch
 from scipy.io import savemat
 
 import multum
-from multum.data.sources import folder, load_items
+from multum.data import archives
+from multum.data.sources import folder, load_examples
 from multum.errors import DataError
 
 
@@ -59,9 +61,9 @@ def test_an_npz_file_comes_first(root: Path) -> None:
     idx_set(root / "mnist")
     x, y = np.zeros((4, 5, 5), np.uint8), np.arange(4)
     np.savez(root / "mnist.npz", x_train=x, y_train=y, x_test=x, y_test=y)
-    assert len(multum.load_data("mnist").train) == 4 and load_items("mnist").shape == (4, 1, 5, 5)
+    assert len(multum.load_data("mnist").train) == 4 and load_examples("mnist").shape == (4, 1, 5, 5)
     (root / "mnist.npz").unlink()
-    assert len(multum.load_data("mnist").train) == 30 and load_items("mnist").shape == (10, 1, 28, 28)
+    assert len(multum.load_data("mnist").train) == 30 and load_examples("mnist").shape == (10, 1, 28, 28)
 
 
 def test_broken_idx_files_are_named(root: Path) -> None:
@@ -69,24 +71,62 @@ def test_broken_idx_files_are_named(root: Path) -> None:
     labels = root / "mnist" / "train-labels-idx1-ubyte.gz"
     whole = labels.read_bytes()
     for content, message in (
-        (whole[:-12], r"the files of mnist in .* can be read.*fetch them anew: mnist/"),
-        (gzip.compress(gzip.decompress(whole)[:-1]), r"train-labels.*is complete"),
-        (gzip.compress(b"<html>not found</html>"), r"an idx file of bytes, however: it begins with b'<htm'"),
+        (whole[:-12], r"the files of mnist in .* must be readable.*Fetch them anew: mnist/"),
+        (gzip.compress(gzip.decompress(whole)[:-1]), r"train-labels.*must hold bytes of the shape \(30,\); got 29"),
+        (gzip.compress(b"<html>not found</html>"), r"an idx file of bytes in 1 dimension; it begins with b'<htm'"),
         (
             gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 2, 1, 2])),
-            r"equally many, however: the training part has 30 and 2",
+            r"same length; got 30 examples and 2 targets in the training part",
         ),
     ):
         labels.write_bytes(content)
         with pytest.raises(DataError, match=message):
             multum.load_data("mnist")
     labels.unlink()
-    with pytest.raises(DataError, match="lacks some of them"):
+    with pytest.raises(DataError, match=r"got only .*Fetch the others too"):
         multum.load_data("mnist")
-    idx(root / "letters" / "train-images-idx3-ubyte.gz", np.zeros((2, 3, 3)))
+    idx_set(root / "letters")
     (root / "letters" / "train-images-idx3-ubyte.gz").write_bytes(b"<html>")
     with pytest.raises(DataError, match="the files of letters"):
         multum.load_data("letters")
+
+
+def test_only_the_head_of_a_wrong_archive_is_unpacked(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files that grow a thousandfold; what is read of them is counted."""
+    counts: list[int] = []
+    read = gzip.GzipFile.read
+
+    def counted(self: gzip.GzipFile, size: int | None = -1) -> bytes:
+        counts.append(len(content := read(self, size)))
+        return content
+
+    monkeypatch.setattr(gzip.GzipFile, "read", counted)
+    monkeypatch.setattr(archives, "MOST_BYTES", 2**22)
+    idx_set(root / "mnist")
+    images = root / "mnist" / "train-images-idx3-ubyte.gz"
+    head = bytes([0, 0, 8, 3]) + struct.pack(">3I", 30, 28, 28)
+    for start, message in (
+        (b"", "it begins with"),
+        (head, r"of the shape \(30, 28, 28\); got 23,521"),
+        (bytes([0, 0, 8, 3]) + struct.pack(">3I", 60_000, 2800, 2800), "must unpack to at most 4,194,304 bytes"),
+    ):
+        counts.clear()
+        images.write_bytes(gzip.compress(start + bytes(2**23), 1))
+        with pytest.raises(DataError, match=message):
+            multum.load_data("mnist")
+        assert sum(counts) < 2**15
+    with tarfile.open(root / "cifar-10-binary.tar.gz", "w:gz") as archive:
+        member = tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin")
+        member.size = 2**23
+        archive.addfile(member, io.BytesIO(bytes(2**23)))
+    counts.clear()
+    with pytest.raises(DataError, match=r"data_batch_1.bin must unpack to at most 4,194,304 bytes; it announces 8,388"):
+        multum.load_data("cifar10")
+    assert sum(counts) < 2**20
+    savemat(root / "train_32x32.mat", {"X": np.zeros(2**23, np.uint8), "y": np.zeros(1)}, do_compression=True)
+    savemat(root / "test_32x32.mat", {"X": np.zeros(1), "y": np.zeros(1)})
+    with pytest.raises(DataError, match=r"train_32x32.mat must unpack to at most"):
+        multum.load_data("svhn")
 
 
 NAMES_10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
@@ -154,13 +194,13 @@ def test_broken_cifar_files_are_named(root: Path) -> None:
     for file, content in contents.items():
         (inside / file).write_bytes(content)
     (inside / "data_batch_3.bin").write_bytes(contents["data_batch_3.bin"][:-100])
-    with pytest.raises(DataError, match=r"data_batch_3.bin is complete, however: its 30630 bytes"):
+    with pytest.raises(DataError, match=r"data_batch_3.bin must hold bytes of the shape .*; got 30,630"):
         multum.load_data("cifar10")
     (inside / "data_batch_3.bin").unlink()
-    with pytest.raises(DataError, match=r"data_batch_3.bin is not there"):
+    with pytest.raises(DataError, match=r"it lacks data_batch_3.bin"):
         multum.load_data("cifar10")
     (root / "cifar-100-binary.tar.gz").write_bytes(b"<html>")
-    with pytest.raises(DataError, match=r"files of cifar100 .* can be read"):
+    with pytest.raises(DataError, match=r"files of cifar100 .* must be readable"):
         multum.load_data("cifar100")
 
 
@@ -177,7 +217,7 @@ def test_pickled_archives_are_refused_and_never_run(form: str, root: Path) -> No
         (root / form / "data_batch_1").write_bytes(batches["data_batch_1"])
     else:
         packed(root / form, "cifar-10-batches-py", batches)
-    with pytest.raises(DataError, match=r"pickles.*fetch the binary version: cifar-10-binary.tar.gz \(from https"):
+    with pytest.raises(DataError, match=r"pickles.*Fetch the binary version: cifar-10-binary.tar.gz \(from https"):
         multum.load_data("cifar10")
     assert not (root / "exploded").exists()
 
@@ -189,7 +229,7 @@ def test_svhn(place: str, root: Path) -> None:
     where.mkdir(exist_ok=True)
     images, labels = rng.integers(0, 256, (32, 32, 3, 20), dtype=np.uint8), (np.arange(20) % 10 + 1)[:, None]
     savemat(where / "train_32x32.mat", {"X": images, "y": labels})
-    with pytest.raises(DataError, match=r"has train_32x32.mat alone"):
+    with pytest.raises(DataError, match=r"got train_32x32.mat alone"):
         multum.load_data("svhn")
     savemat(where / "test_32x32.mat", {"X": images[..., :5], "y": labels[:5]})
     data = multum.load_data("svhn")
@@ -197,10 +237,10 @@ def test_svhn(place: str, root: Path) -> None:
     assert int(data.train.x[7, 2, 4, 9]) == images[4, 9, 2, 7]
     assert data.train.y[:11].tolist() == [1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]  # the digit 0 is published as 10
     savemat(where / "test_32x32.mat", {"Z": images})
-    with pytest.raises(DataError, match="holds X and y"):
+    with pytest.raises(DataError, match="must hold X and y; got "):
         multum.load_data("svhn")
     whole = (where / "train_32x32.mat").read_bytes()
     for content in (b"junk", whole[:200], whole[: len(whole) // 2], b"<html>" * 100):
         (where / "test_32x32.mat").write_bytes(content)
-        with pytest.raises(DataError, match=r"test_32x32.mat.*fetch it anew"):
+        with pytest.raises(DataError, match=r"test_32x32.mat.*Fetch it anew"):
             multum.load_data("svhn")

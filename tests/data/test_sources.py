@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 import multum
-from multum.data.sources import Data, Part, load_data, load_items, split
+from multum.data.sources import SOURCES, Data, Part, load_data, load_examples, split
 from multum.errors import DataError
 
 
@@ -24,11 +27,13 @@ def test_digits_are_uint8_images_in_three_parts_that_do_not_overlap() -> None:
     assert abs(float(prepared.mean())) < 1e-4 and abs(float(prepared.std()) - 1) < 1e-3
 
 
-def test_parts_share_no_item() -> None:
+def test_parts_share_no_example() -> None:
     for seed in (0, 1):
         data = multum.load_data("digits", seed=seed).with_validation(0.25, seed=seed)
-        found = [{item.numpy().tobytes() for item in part.x} for part in (data.train, data.validation, data.test)]
-        assert sum(map(len, found)) == len(found[0] | found[1] | found[2]) == 1797  # all digits differ
+        contents = [
+            {example.numpy().tobytes() for example in part.x} for part in (data.train, data.validation, data.test)
+        ]
+        assert sum(map(len, contents)) == len(contents[0] | contents[1] | contents[2]) == 1797  # all digits differ
 
 
 def test_a_kind_that_is_none_gets_a_hint() -> None:
@@ -101,15 +106,18 @@ def test_named_sets_lie_in_the_data_folder(tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"y_train": np.arange(2)}, "3 and 2"),
+        ({"y_train": np.arange(2)}, "got 3 examples and 2 targets in the training part"),
         ({"x_train": np.full((3, 2), np.nan)}, "NaN"),
         ({"y_train": np.array([0.0, np.inf, 1.0])}, "NaN or infinite"),
-        ({"y_train": np.arange(3) - 1}, "-1 is among"),
-        ({"y_test": np.array([3])}, "3 occurs in the test part alone"),
-        ({"y_test": np.array([-1])}, "-1 is among"),
+        ({"y_train": np.arange(3) - 1}, "got -1"),
+        ({"y_test": np.array([3])}, "got 3 in the test part alone"),
+        ({"y_test": np.array([-1])}, "got -1"),
         ({"x_test": np.full((1, 2), np.inf)}, "NaN or infinite"),
-        ({"x_test": np.zeros((0, 2)), "y_test": np.arange(0)}, "the test part has none"),
-        ({"y_train": np.array(["a", "b", "c"])}, "hold numbers, classes as 0, 1, 2"),
+        ({"x_test": np.zeros((0, 2)), "y_test": np.arange(0)}, "got none in the test part"),
+        ({"x_train": np.array(3.0)}, r"x_train must have the shape \[examples, ...\]; got \(\)"),
+        ({"y_train": np.array(3)}, r"y_train must have 1 dimension; got the shape \(\)"),
+        ({"y_train": np.eye(3)}, r"y_train must have 1 dimension; got the shape \(3, 3\)"),
+        ({"y_train": np.array(["a", "b", "c"])}, "must hold numbers, classes as 0, 1, 2"),
     ],
 )
 def test_arrays_that_are_not_a_data_set_are_refused(arrays: dict, message: str, tmp_path: Path) -> None:
@@ -117,8 +125,78 @@ def test_arrays_that_are_not_a_data_set_are_refused(arrays: dict, message: str, 
     multum.load_data(npz(tmp_path / "good.npz", **good))
     with pytest.raises(DataError, match=message):
         multum.load_data(npz(tmp_path / "bad.npz", **good | arrays))
-    with pytest.raises(DataError, match="it holds x"):
+    with pytest.raises(DataError, match=r"; got x$"):
         multum.load_data(npz(tmp_path / "other.npz", x=np.zeros(3)))
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        (np.array([[0, 7]]), "indices of the 6 rows of X, a line per seed; got torch.int64 from 0 to 7"),
+        (np.array([[-1, 2]]), "from -1 to 2"),
+        (np.array([[0.0, 2.5]]), "got torch.float64"),
+        (np.zeros((0, 3), int), "got none"),
+        (np.arange(3), r"train_idx must have 2 dimensions; got the shape \(3,\)"),
+    ],
+)
+def test_wrong_indices_are_refused(index: np.ndarray, message: str, tmp_path: Path) -> None:
+    arrays = {"X": np.zeros((6, 2)), "y": np.arange(6) % 2, "test_idx": np.array([[4, 5]], dtype=np.uint16)}
+    assert len(multum.load_data(npz(tmp_path / "good.npz", **arrays, train_idx=np.array([[0, 1, 2]]))).test) == 2
+    with pytest.raises(DataError, match=message):
+        multum.load_data(npz(tmp_path / "bad.npz", **arrays, train_idx=index))
+
+
+def test_wrong_tables_of_arrays_are_refused(tmp_path: Path) -> None:
+    arrays = {"x_num": np.zeros((4, 2)), "y": np.arange(4) % 2, "part": np.array([0, 0, 2, 2])}
+    for change, message in (
+        ({"part": np.array([0, 2])}, "for each of the 4 rows; got 2"),
+        ({"x_cat": np.array([[0], [-1], [0], [0]])}, r"codes 0, 1, 2, .* got \(4, 1\) codes with negative ones"),
+        ({"x_cat": np.zeros((3, 1), int)}, r"for each of the 4 rows; got \(3, 1\) codes$"),
+        ({"x_num": np.array(1.0)}, "x_num must have 2 dimensions"),
+    ):
+        with pytest.raises(DataError, match=message):
+            multum.load_data(npz(tmp_path / "bad.npz", **arrays | change))
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">f4", np.longdouble, np.float16, ">i2", np.uint16, np.uint32])
+def test_arrays_of_any_type_of_number(dtype: Any, tmp_path: Path) -> None:
+    x = np.arange(12).reshape(6, 2).astype(dtype)
+    y = np.array([0, 1, 2, 0, 1, 2]).astype(">i4")
+    data = multum.load_data(npz(tmp_path / "a.npz", x_train=x, y_train=y, x_test=x, y_test=y))
+    assert data.task == "classification" and data.train.x.tolist() == x.tolist() and data.train.y.tolist() == y.tolist()
+    assert data.prepare(data.train.x).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["", "npz:", "folder:", "csv:", "parquet:"])
+def test_names_that_no_file_can_have_are_refused(kind: str) -> None:
+    for length in (300, 5000):
+        name = kind + "n" * length
+        for read in (load_data, load_examples):
+            with pytest.raises(DataError, match=r"nnn\.\.\.' must be data that can be read; got File name too long"):
+                read(name)
+
+
+def test_a_source_is_a_module_and_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "toy_source.py").write_text(
+        "import torch\n"
+        "from multum.data.parts import Part, assembled\n"
+        "def load(place, name, seed):\n"
+        "    part = Part(torch.eye(int(place)) + seed, torch.arange(int(place)))\n"
+        "    return assembled(name, 'classification', part, part)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(SOURCES, "toy", "toy_source")
+    data = load_data("toy:3#hold_out=2", seed=5)
+    assert data.name == "toy:3#hold_out=2" and data.outputs == 2 and float(data.train.x.min()) == 5
+    assert torch.equal(load_examples("toy:3"), torch.eye(3))
+    for name in ("tyo:3", "nowhere"):
+        with pytest.raises(DataError, match=r"toy:\.\.\."):
+            load_data(name)
+
+
+def test_reading_data_is_light_to_import() -> None:
+    code = "import multum.data.ood, sys; print(*{'pandas', 'PIL', 'sklearn', 'matplotlib'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -139,7 +217,7 @@ def test_a_split_leaves_something_on_both_sides() -> None:
     part = Part(torch.arange(4.0)[:, None], torch.tensor([0, 0, 1, 1]))
     with pytest.raises(DataError, match="both parts"):
         split(part, 0.01, 0, "classification")
-    with pytest.raises(DataError, match="between 0 and 1"):
+    with pytest.raises(DataError, match=r"0 < share < 1; got 1\.0"):
         split(part, 1.0, 0, "classification")
 
 
@@ -147,31 +225,33 @@ def test_given_tensors_stay_as_they_are() -> None:
     x, y = torch.randint(9, (5, 3)), torch.tensor([0, 2, 1, 0, 2])
     data = Data.given(x, y, "classification")
     assert data.outputs == 3 and data.prepare(x) is x and data.targets(y) is y
-    with pytest.raises(DataError, match="5 and 4"):
+    with pytest.raises(DataError, match="got 5 examples and 4 targets"):
         Data.given(x, y[:4], "classification")
 
 
-# -- the first items ---------------------------------------------------------------------------------------------------
+# -- the first examples ------------------------------------------------------------------------------------------------
 
 
-def test_the_first_items_of_either_part() -> None:
+def test_the_first_examples_of_either_part() -> None:
     whole, some = load_data("digits"), load_data("digits#first=200,test=30")
     assert torch.equal(some.train.x, whole.train.x[:200]) and torch.equal(some.test.y, whole.test.y[:30])
     assert not torch.equal(some.mean, whole.mean)  # standardised by what is trained on
     assert some.name == "digits#first=200,test=30"
-    assert torch.equal(load_items("digits#test=30"), whole.test.x[:30])
+    assert torch.equal(load_examples("digits#test=30"), whole.test.x[:30])
     held = load_data("digits#first=200,hold_out=8+9")
     assert held.outputs == 8 and len(held.train) < 200
 
 
-def test_the_first_items_of_a_regression_scale_its_targets() -> None:
+def test_the_first_examples_of_a_regression_scale_its_targets() -> None:
     some = load_data("diabetes#first=50")
     assert some.target_mean == pytest.approx(float(some.train.y[:50].mean())) and len(some.train) == 50
     assert len(load_data("diabetes#first=100000").train) == len(load_data("diabetes").train)
 
 
-@pytest.mark.parametrize("text", ["first=0", "first=some", "test=0", "first=3"])
-def test_a_choice_of_items_is_a_number_that_leaves_all_classes(text: str) -> None:
+@pytest.mark.parametrize(
+    "text", ["first=0", "first=some", "test=0", "first=3", "first=+5", "first=1+2", "test=" + "9" * 5000]
+)
+def test_a_choice_of_examples_is_a_number_that_leaves_all_classes(text: str) -> None:
     with pytest.raises(DataError, match=r"classes|1 or more"):
         load_data(f"digits#{text}")
 

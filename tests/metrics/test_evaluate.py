@@ -232,7 +232,8 @@ def test_labels_that_are_refused(known, labels, message):
         ({"ood": {"empty": images(0, 0)}}, "a foreign set has items, however: empty is empty"),
         ({"ood": {"large": images(4, 0).repeat(1, 1, 2, 2)}}, r"shape \(1, 8, 8\) .* large has \(1, 16, 16\); resize"),
         ({"ood": {"flat": images(4, 0).flatten(1)}}, r"flat has \(64,\)"),
-        ({"shift": ["fogg"]}, "'fogg' is none. Did you mean fog"),
+        ({"shift": ["fogg"]}, "got 'fogg'. Did you mean fog"),
+        ({"shift": ["fog", "saturate"]}, "saturate must have images in colour; got grey ones"),
     ],
 )
 def test_options_that_are_refused(known, options, message):

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..data.corruptions import CORRUPTIONS
+from ..data.corruptions import STANDARD
 from ..data.names import selection, with_selection
-from ..data.ood import default_hold_out, foreign_sets
+from ..data.ood import default_ood, ood_sets
 from ..data.sources import Data, load_data
 from ..errors import ConfigError, MultumError
 from ..files import locked, plain, prepare_folder
@@ -61,7 +61,7 @@ def compare(
         seeds: how many, or which.
         budget: "1x", "params=1e6", "macs=1e7": methods are made as large as it allows.
         ood: foreign data sets by name; none at all by an empty list.
-        shift: "none", "quick" (4 corruptions on 1,000 test items) or "all" (the 19 of CIFAR-C).
+        shift: "none", "quick" (4 corruptions on 1,000 test items) or "all" (the 15 of CIFAR-C).
         jobs: cells at once, each in a process of its own.
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
         threads: of each cell; the same number gives the same numbers to the last bit, wherever cells run.
@@ -110,12 +110,12 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
     if ood is not None:
         if data.task == "regression" and ood:
             raise ConfigError(f"foreign sets are for classification, however: {name} is regression; leave --ood out")
-        foreign_sets(ood, data)  # one that cannot be read is told now, and not by every cell
+        ood_sets(ood, data)  # one that cannot be read is told now, and not by every cell
         return name, data, tuple(ood)
     whole, choice, held = selection(name)
     if choice == "hold_out":
         return name, data, (with_selection(whole, "only", held),)
-    known, foreign = (name, ()) if choice == "only" else default_hold_out(name, data)
+    known, foreign = (name, ()) if choice == "only" else default_ood(name, data)
     return known, load_data(known) if foreign else data, foreign
 
 
@@ -149,7 +149,7 @@ def _planned(
 
 
 def _corruptions(shift: str, source: Data) -> tuple[tuple[str, ...], int | None]:
-    kinds = {"none": ((), None), "quick": (QUICK, QUICK_ITEMS), "all": (tuple(CORRUPTIONS), None)}
+    kinds = {"none": ((), None), "quick": (QUICK, QUICK_ITEMS), "all": (STANDARD, None)}
     if shift not in kinds:
         raise ConfigError(f"shift is none, quick or all, however: {shift!r}")
     return kinds[shift] if source.is_image and source.task == "classification" else ((), None)

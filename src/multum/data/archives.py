@@ -26,62 +26,72 @@ from .parts import Data, Part, assembled
 
 __all__ = ["ARCHIVES", "Archive", "load"]
 
+MOST_BYTES = 2**31  # of one unpacked file: ten times the largest of them, and no gzip bomb
+
+Parts = tuple[Part, Part, tuple[str, ...]]  # for training, for testing, and the names of the classes
+
 
 class Archive(NamedTuple):
     """How a set is published."""
 
     files: str  # for a person who wants to fetch it
-    read: Callable[[Path, str], tuple[Part, Part, tuple[str, ...]] | None]
+    read: Callable[[Path, str], Parts | None]
+    hub: str  # its place on the Hugging Face hub, as hub.py takes it
 
 
 def load(root: Path, name: str) -> Data | None:
     """A set from its official files under `root`; None where there are none."""
     read = ARCHIVES[name].read if name in ARCHIVES else _idx_set
     try:
-        found = read(root, name)
+        parts = read(root, name)
     except (OSError, EOFError, ValueError, tarfile.TarError, zlib.error) as error:
         if isinstance(error, DataError):
             raise
         anew = f": {ARCHIVES[name].files}" if name in ARCHIVES else ""
         raise DataError(
-            f"the files of {name} in {root} can be read, however: {error}; fetch them anew{anew}"
+            f"the files of {name} in {root} must be readable; got {error}. Fetch them anew{anew}"
         ) from error
-    if found is None:
+    if parts is None:
         return None
-    train, test, classes = found
+    train, test, classes = parts
     return assembled(name, "classification", train, test, classes=classes)
 
 
-def _idx_set(root: Path, name: str) -> tuple[Part, Part, tuple[str, ...]] | None:
-    parts = []
-    for part in ("train", "t10k"):
-        arrays = []
-        for kind in ("images?idx3", "labels?idx1"):
-            found = sorted((root / name).glob(f"{part}-{kind}-ubyte*"))
-            if found:
-                arrays.append(_idx(found[0]))
-        parts.append(arrays)
-    if not any(parts):
+def _idx_set(root: Path, name: str) -> Parts | None:
+    kinds = ("train-images?idx3", "train-labels?idx1", "t10k-images?idx3", "t10k-labels?idx1")
+    files = [next(iter(sorted((root / name).glob(f"{kind}-ubyte*"))), None) for kind in kinds]
+    paths = [path for path in files if path is not None]
+    if not paths:
         return None
-    if any(len(arrays) < 2 for arrays in parts):
+    if len(paths) < len(kinds):
         raise DataError(
-            f"a set of idx files has train-images, train-labels, t10k-images and t10k-labels, however: {root / name} "
-            "lacks some of them; fetch them too"
+            f"a set of idx files must have train-images, train-labels, t10k-images and t10k-labels; got only "
+            f"{', '.join(path.name for path in paths)} in {root / name}. Fetch the others too"
         )
-    train, test = (Part(torch.from_numpy(x).unsqueeze(1), torch.from_numpy(y).long()) for x, y in parts)
-    return train, test, ()
+    x, y, test_x, test_y = (torch.from_numpy(_idx(path, ndim)) for path, ndim in zip(paths, (3, 1, 3, 1), strict=True))
+    return Part(x.unsqueeze(1), y.long()), Part(test_x.unsqueeze(1), test_y.long()), ()
 
 
-def _idx(path: Path) -> np.ndarray:
+def _idx(path: Path, ndim: int) -> np.ndarray:
     """Two zero bytes, the type (8: uint8), how many dimensions; each as four bytes, highest first; then the data."""
-    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    if content[:3] != b"\0\0\x08":
-        raise DataError(f"{path} is an idx file of bytes, however: it begins with {content[:4]!r}; fetch it anew")
-    shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
-    return _bytes(path, content[4 + 4 * content[3] :], tuple(map(int, shape)))
+    with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+        head = file.read(4)
+        if head != bytes([0, 0, 8, ndim]):
+            raise DataError(
+                f"{path} must be an idx file of bytes in {ndim} dimension{'s' * (ndim > 1)}; it begins with {head!r}. "
+                "Fetch it anew"
+            )
+        shape = tuple(map(int, np.frombuffer(file.read(4 * ndim), ">u4", count=ndim)))
+        _check_size(path, math.prod(shape))
+        return _bytes(path, file.read(math.prod(shape) + 1), shape)  # one more: to see that nothing follows
 
 
-def _cifar_set(root: Path, name: str) -> tuple[Part, Part, tuple[str, ...]] | None:
+def _check_size(path: Path, size: int) -> None:
+    if size > MOST_BYTES:
+        raise DataError(f"{path} must unpack to at most {MOST_BYTES:,} bytes; it announces {size:,}. Fetch it anew")
+
+
+def _cifar_set(root: Path, name: str) -> Parts | None:
     n = name.removeprefix("cifar")
     unpacked = f"cifar-{n}-batches-bin" if n == "10" else f"cifar-{n}-binary"
     train = [f"data_batch_{i}.bin" for i in range(1, 6)] if n == "10" else ["train.bin"]
@@ -95,13 +105,13 @@ def _cifar_set(root: Path, name: str) -> tuple[Part, Part, tuple[str, ...]] | No
         for place in (p / form for p in places for form in (f"cifar-{n}-python.tar.gz", f"cifar-{n}-batches-py")):
             if place.exists():
                 raise DataError(
-                    f"archives are read without running them, however: {place} holds Python pickles, which can run "
-                    f"anything; fetch the binary version: {ARCHIVES[name].files}"
+                    f"an archive must be read without running it; got {place}, whose Python pickles can run anything. "
+                    f"Fetch the binary version: {ARCHIVES[name].files}"
                 )
         return None
     lacking = [file for file in (*train, test) if file not in files]
     if lacking:
-        raise DataError(f"{place} holds {', '.join((*train, test))}, however: {', '.join(lacking)} is not there")
+        raise DataError(f"{place} must hold {', '.join((*train, test))}; it lacks {', '.join(lacking)}")
     labels = 1 if n == "10" else 2  # cifar100: the coarse label, then the fine one
 
     def part(chosen: list[str]) -> Part:
@@ -117,19 +127,22 @@ def _contents(place: Path, wanted: list[str]) -> dict[str, bytes]:
     if place.is_dir():
         return {f: (place / f).read_bytes() for f in wanted if (place / f).is_file()}
     with tarfile.open(place) as archive:
-        members = {Path(member.name).name: member for member in archive if member.isfile()}
-        streams = {f: archive.extractfile(members[f]) for f in wanted if f in members}
-        return {f: stream.read() for f, stream in streams.items() if stream is not None}
+        contents = {}
+        for member in archive:
+            _check_size(place / member.name, member.size)
+            file = Path(member.name).name
+            stream = archive.extractfile(member) if member.isfile() and file in wanted else None
+            if stream is not None:
+                contents[file] = stream.read()
+        return contents
 
 
-def _svhn_set(root: Path, name: str) -> tuple[Part, Part, tuple[str, ...]] | None:
+def _svhn_set(root: Path, name: str) -> Parts | None:
     for place in (root / name, root):
         paths = [place / f"{part}_32x32.mat" for part in ("train", "test")]
         there = [path for path in paths if path.is_file()]
         if len(there) == 1:
-            raise DataError(
-                f"svhn is {' and '.join(p.name for p in paths)}, however: {place} has {there[0].name} alone"
-            )
+            raise DataError(f"svhn must be {' and '.join(p.name for p in paths)}; got {there[0].name} alone in {place}")
         if there:
             break
     else:
@@ -138,7 +151,7 @@ def _svhn_set(root: Path, name: str) -> tuple[Part, Part, tuple[str, ...]] | Non
     for path in paths:
         arrays = _mat(path)
         if {"X", "y"} - set(arrays):
-            raise DataError(f"{path} holds X and y, however: it does not; fetch it anew")
+            raise DataError(f"{path} must hold X and y; got {', '.join(arrays) or 'neither'}. Fetch it anew")
         images = np.ascontiguousarray(arrays["X"].transpose(3, 2, 0, 1))  # published as [height, width, 3, n]
         labels = arrays["y"].ravel().astype(np.int64) % 10  # the digit 0 is published as 10
         parts.append(Part(torch.from_numpy(images), torch.from_numpy(labels)))
@@ -146,12 +159,17 @@ def _svhn_set(root: Path, name: str) -> tuple[Part, Part, tuple[str, ...]] | Non
 
 
 def _mat(path: Path) -> dict[str, np.ndarray]:
-    from scipy.io import loadmat
+    from scipy.io import loadmat, whosmat
 
     try:
-        return loadmat(path, variable_names=["X", "y"])
+        for _, shape, _ in whosmat(path):
+            _check_size(path, math.prod(shape))
+        arrays = loadmat(path, variable_names=["X", "y"])
+    except DataError:
+        raise
     except Exception as error:  # a broken file may raise anything in there
-        raise DataError(f"{path} is a MATLAB file, however: {error}; fetch it anew") from error
+        raise DataError(f"{path} must be a MATLAB file; got {error}. Fetch it anew") from error
+    return {key: value for key, value in arrays.items() if not key.startswith("__")}
 
 
 def _bytes(path: Path, content: bytes, shape: tuple[int, ...]) -> np.ndarray:
@@ -159,7 +177,7 @@ def _bytes(path: Path, content: bytes, shape: tuple[int, ...]) -> np.ndarray:
     known = math.prod(n for n in shape if n >= 0)
     whole = len(content) % known == 0 if -1 in shape else len(content) == known
     if not content or not whole:
-        raise DataError(f"{path} is complete, however: its {len(content)} bytes are no {shape}; fetch it anew")
+        raise DataError(f"{path} must hold bytes of the shape {shape}; got {len(content):,} of them. Fetch it anew")
     return np.frombuffer(content, np.uint8).reshape(shape).copy()
 
 
@@ -168,12 +186,14 @@ def _idx_files(name: str, home: str) -> str:
 
 
 _CIFAR = "(from https://www.cs.toronto.edu/~kriz/cifar.html)"
+_FASHION, _KMNIST = "https://github.com/zalandoresearch/fashion-mnist", "https://codh.rois.ac.jp/kmnist"
+_SVHN = "train_32x32.mat and test_32x32.mat (from http://ufldl.stanford.edu/housenumbers)"
 
 ARCHIVES = {
-    "cifar10": Archive(f"cifar-10-binary.tar.gz {_CIFAR}", _cifar_set),
-    "cifar100": Archive(f"cifar-100-binary.tar.gz {_CIFAR}", _cifar_set),
-    "fashion_mnist": Archive(_idx_files("fashion_mnist", "https://github.com/zalandoresearch/fashion-mnist"), _idx_set),
-    "kmnist": Archive(_idx_files("kmnist", "https://codh.rois.ac.jp/kmnist"), _idx_set),
-    "mnist": Archive(_idx_files("mnist", "https://yann.lecun.com/exdb/mnist"), _idx_set),
-    "svhn": Archive("train_32x32.mat and test_32x32.mat (from http://ufldl.stanford.edu/housenumbers)", _svhn_set),
+    "cifar10": Archive(f"cifar-10-binary.tar.gz {_CIFAR}", _cifar_set, "uoft-cs/cifar10"),
+    "cifar100": Archive(f"cifar-100-binary.tar.gz {_CIFAR}", _cifar_set, "uoft-cs/cifar100#label=fine_label"),
+    "fashion_mnist": Archive(_idx_files("fashion_mnist", _FASHION), _idx_set, "zalando-datasets/fashion_mnist"),
+    "kmnist": Archive(_idx_files("kmnist", _KMNIST), _idx_set, "tanganke/kmnist"),
+    "mnist": Archive(_idx_files("mnist", "https://yann.lecun.com/exdb/mnist"), _idx_set, "ylecun/mnist"),
+    "svhn": Archive(_SVHN, _svhn_set, "ufldl-stanford/svhn#config=cropped_digits"),
 }

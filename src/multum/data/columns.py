@@ -1,7 +1,7 @@
 """Columns of a table: what each one is, and how its cells become numbers for a network.
 
-    number      standardised; a missing cell takes the training median, and where some are missing in training, one
-                more column says so with 1
+    number      as it is (`Data.prepare` standardises it); a missing cell takes the training median, and where some are
+                missing in training, one more column says so with 1
     category    (text, true/false, pandas categories) a column of zeros and ones per value of the training part; missing
                 is a value of its own where it occurs there, and an unknown value is all zeros
     left out    constant or all missing in the training part, or text whose values occur less than twice on average
@@ -39,8 +39,6 @@ class Column:
     categories: tuple[str, ...] | None = None
     missing: bool = False  # whether cells are missing in the training part
     median: float = 0.0
-    mean: float = 0.0
-    std: float = 1.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -55,19 +53,19 @@ class Column:
         return tuple(self.categories is not None or i > 0 for i in range(len(self.names)))
 
     def encode(self, series: pd.Series) -> np.ndarray:
-        """Shape: [rows, len(names)], float32."""
+        """Shape: [rows, len(names)], float64."""
         if self.categories is None:
             numbers = as_numbers(series)
             numbers.check(self.name, series)
-            gone = np.isnan(numbers.values)
-            values = (np.where(gone, self.median, numbers.values) - self.mean) / self.std
-            return np.stack([values, gone] if self.missing else [values], axis=1).astype(np.float32)
+            missing = np.isnan(numbers.values)
+            values = np.where(missing, self.median, numbers.values)
+            return np.stack([values, missing] if self.missing else [values], axis=1)
         codes, words = as_words(series)
         width = len(self.names)
         place = {word: i for i, word in enumerate(self.categories)}
         # The last entry serves both the code -1 of a missing cell and, as a row of zeros, what is unknown.
-        found = np.array([*(place.get(word, width) for word in words), width - 1 if self.missing else width])
-        return np.eye(width + 1, width, dtype=np.float32)[found[codes]]
+        places = np.array([*(place.get(word, width) for word in words), width - 1 if self.missing else width])
+        return np.eye(width + 1, width)[places[codes]]
 
 
 @dataclass(frozen=True)
@@ -84,15 +82,15 @@ class Numbers:
                 label = series.index[int(bad.argmax())]
                 row = label + 1 if isinstance(label, (int, np.integer)) else label
                 raise DataError(
-                    f"the column {name!r} holds {rule}, however: {series.iloc[int(bad.argmax())]!r} in row {row}; "
-                    "correct the cell or empty it"
+                    f"the column {name!r} must hold {rule}; got {series.iloc[int(bad.argmax())]!r} in row {row}. "
+                    "Correct the cell or empty it"
                 )
 
 
 def fit_column(name: str, series: pd.Series) -> Column | str:
     """A column of the training part, or why it is left out; what is refused raises."""
     present = series.dropna()
-    gone = len(series) - len(present)
+    missing = len(present) < len(series)
     if len(present) == 0:
         return "all missing"
     if isinstance(present.iloc[0], (list, dict, set, np.ndarray)):
@@ -101,7 +99,7 @@ def fit_column(name: str, series: pd.Series) -> Column | str:
     words = [*dict.fromkeys(map(_word, (present.min(), present.max())))] if typed else as_words(present)[1]
     if not typed and all(_DATE.fullmatch(word) for word in words):
         raise DataError(f"{name}: dates or times, such as {words[0]}; put numbers in their place (a year, days since)")
-    if len(words) == 1 and not gone:
+    if len(words) == 1 and not missing:
         return f"always {words[0]}"
     numbers = as_numbers(series)
     if not numbers.text.any() and not is_category(series):
@@ -111,17 +109,15 @@ def fit_column(name: str, series: pd.Series) -> Column | str:
         if len(values) == 0:
             return "all missing"
         with np.errstate(over="ignore", invalid="ignore"):
-            mean, spread = float(values.mean()), float(values.std())
-        if not np.isfinite(spread):
+            standardised = np.isfinite(values.std())
+        if not standardised:
             raise DataError(f"{name}: numbers as large as {np.abs(values).max():.3g}; take their logarithm")
-        return Column(
-            name, None, len(values) < len(series), float(np.median(values)), mean, spread if spread > 0 else 1.0
-        )
+        return Column(name, None, len(values) < len(series), float(np.median(values)))
     if len(words) > len(present) / 2:
         return f"{len(words)} different texts in {len(present)} rows"
     if len(words) > MOST_CATEGORIES:
         raise DataError(f"{name}: {len(words)} different texts, more than {MOST_CATEGORIES}; group them")
-    return Column(name, in_order(words), gone > 0)
+    return Column(name, in_order(words), missing)
 
 
 def is_category(series: pd.Series) -> bool:

@@ -16,21 +16,13 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, did_you_mean
-from .folder import LARGEST, pillow, squared
+from .folder import LARGEST, squared
 from .names import place_and_fields
-from .npz import items
+from .npz import examples
 from .parts import Data, Part, assembled, split
 
-__all__ = ["KNOWN", "load"]
+__all__ = ["load"]
 
-KNOWN = {
-    "cifar10": "uoft-cs/cifar10",
-    "cifar100": "uoft-cs/cifar100#label=fine_label",
-    "fashion_mnist": "zalando-datasets/fashion_mnist",
-    "kmnist": "tanganke/kmnist",
-    "mnist": "ylecun/mnist",
-    "svhn": "ufldl-stanford/svhn#config=cropped_digits",
-}
 MOST_BYTES = 2**33
 _AT_ONCE = 256
 
@@ -41,7 +33,7 @@ def load(place: str, name: str, seed: int) -> Data:
     splits = _fetched(where, fields.get("config"))
     first = fields.get("split") or ("train" if "train" in splits else next(iter(splits)))
     if first not in splits:
-        raise DataError(f"split names a split of hf:{where}, however: {first!r} is none. {did_you_mean(first, splits)}")
+        raise DataError(f"split must name a split of hf:{where}; got {first!r}. {did_you_mean(first, splits)}")
     others = () if "split" in fields else ("test", "validation", "valid", "val")
     chosen = [splits[first], *[splits[key] for key in others if key in splits and key != first][:1]]
     image = _column(chosen[0], where, "image", fields.get("image"), "Image")
@@ -65,26 +57,28 @@ def _fetched(where: str, config: str | None) -> dict[str, Any]:
         import datasets
     except ImportError as error:
         raise DataError(
-            f"sets on the hub are read by the package datasets, however: it cannot be imported ({error}); "
-            "pip install 'multum[hub]'"
+            f"hf:{where} must be read by the package datasets, which cannot be imported ({error}). "
+            "Install it: pip install 'multum[hub]'"
         ) from error
     try:
         return dict(datasets.load_dataset(where, *([config] if config else [])))
     except Exception as error:  # whatever the package, the network or the hub may raise
         raise DataError(
-            f"hf:{where} can be fetched from the Hugging Face hub, however: {type(error).__name__}: {error}; check the "
-            "name (and config=...) and the network, or fetch it once where there is one: it is then kept"
+            f"hf:{where} must be on the Hugging Face hub; got {type(error).__name__}: {error}. Check the name (and "
+            "config=...) and the network, or fetch it once where there is one: it then stays on this disk"
         ) from error
 
 
 def _column(rows: Any, where: str, field: str, wanted: str | None, kind: str) -> str:
     """The column a field names, else the first of its kind, else the one of its name."""
-    found = [name for name, feature in rows.features.items() if type(feature).__name__ == kind]
-    column = wanted or next(iter([*found, field]))
+    of_kind = [name for name, feature in rows.features.items() if type(feature).__name__ == kind]
+    column = wanted or next(iter([*of_kind, field]))
     if column not in rows.features:
         kinds = ", ".join(f"{name} ({type(feature).__name__})" for name, feature in rows.features.items())
-        rule = f"{field} names a column of hf:{where}" if wanted else f"hf:{where} has a column of type {kind}"
-        raise DataError(f"{rule}, however: it has {kinds}; say {field}=COLUMN, or for a table parquet:FILE")
+        rule = (
+            f"{field} must name a column of hf:{where}" if wanted else f"hf:{where} must have a column of type {kind}"
+        )
+        raise DataError(f"{rule}; it has {kinds}. Use {field}=COLUMN, or for a table parquet:FILE")
     return column
 
 
@@ -97,17 +91,16 @@ class _Look(NamedTuple):
 
     @classmethod
     def of(cls, picture: Any, where: str, column: str) -> _Look:
-        pillow()
         if not hasattr(picture, "convert"):
-            raise DataError(f"a column of images holds images, however: {column} of hf:{where} holds {type(picture)}")
+            raise DataError(f"image must name a column of images; got {column} of hf:{where}, a {type(picture)}")
         return cls("L" if picture.mode in ("1", "L") else "RGB", picture.size)
 
     def check_memory(self, count: int, where: str) -> None:
         needed = count * len(self.mode) * self.size[0] * self.size[1]
         if needed > MOST_BYTES:
             raise DataError(
-                f"a set from the hub fits into {MOST_BYTES / 2**30:.0f} GB of memory, however: hf:{where} takes about "
-                f"{needed / 2**30:.0f} GB; save its images to class folders and use folder:DIR"
+                f"a set from the hub must fit into {MOST_BYTES / 2**30:.0f} GB of memory; hf:{where} takes about "
+                f"{needed / 2**30:.0f} GB. Save its images to class folders and use folder:DIR"
             )
 
 
@@ -121,13 +114,13 @@ def _images(rows: Any, column: str, look: _Look) -> Tensor | None:
         elif any(picture.size != look.size for picture in pictures):
             return None
         else:
-            pieces.append(items(np.stack([np.asarray(picture) for picture in pictures])))
+            pieces.append(examples(np.stack([np.asarray(picture) for picture in pictures])))
     return torch.cat(pieces)
 
 
 def _labels(rows: Any, column: str, classes: tuple[str, ...]) -> Tensor:
-    found = list(rows[column])
     try:
-        return torch.tensor([classes.index(y) if isinstance(y, str) else int(y) for y in found], dtype=torch.int64)
+        labels = [classes.index(y) if isinstance(y, str) else int(y) for y in rows[column]]
     except (TypeError, ValueError) as error:
-        raise DataError(f"every item has a class of the training part, however: in {column}: {error}") from error
+        raise DataError(f"every example must have a class of the training part; got in {column}: {error}") from error
+    return torch.tensor(labels, dtype=torch.int64)

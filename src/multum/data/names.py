@@ -1,8 +1,8 @@
-"""What the name of a data set says: where it lies, its fields, and the classes or items that are kept.
+"""What the name of a data set says: where it lies, its fields, and the classes or examples that are chosen.
 
 csv:FILE#target=COLUMN,drop=a+b        a place, then fields
 digits#hold_out=8+9                    without these classes; `only=8+9`: these alone
-cifar10#first=10000                    the first training items; `test=1000`: the first test items
+cifar10#first=10000                    the first training examples; `test=1000`: the first test examples
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ def place_and_fields(text: str, kind: str, known: Sequence[str]) -> tuple[str, d
         name, _, value = part.partition("=")
         if name not in known:
             raise DataError(
-                f"{kind} has the fields {', '.join(known)}, however: {name!r} was given. {did_you_mean(name, known)}"
+                f"a field of {kind} must be one of {', '.join(known)}; got {name!r}. {did_you_mean(name, known)}"
             )
         if name in fields:
-            raise DataError(f"a field is given once, however: {name} is given as {fields[name]!r} and {value!r}")
+            raise DataError(f"{name} must be set once; got {fields[name]!r} and {value!r}")
         if not value:
-            raise DataError(f"a field has a value, however: {name}= has none")
+            raise DataError(f"{name}=VALUE must have a value; got {name}=")
         fields[name] = value
     return place, fields
 
@@ -47,11 +47,12 @@ def selection(name: str) -> tuple[str, str, list[str]]:
     (('mnist', 'test', ['2000']), '')
     """
     # A table's own field `test` names a file.
-    found = re.search(r"[#,](?:(hold_out|only|first)=([^#=]+)|(test)=(\d+))$", name)
-    if not found:
+    match = re.search(r"[#,](?:(hold_out|only|first)=([^#=]+)|(test)=(\d+))$", name)
+    if not match:
         return name, "", []
-    choice, chosen = found[1] or found[3], found[2] or found[4]
-    return name[: found.start()], choice, [unquote(word) for word in chosen.split("+")]
+    choice, chosen = match[1] or match[3], match[2] or match[4]
+    words = chosen.split("+") if choice in ("hold_out", "only") else [chosen]
+    return name[: match.start()], choice, [unquote(word) for word in words]
 
 
 def with_selection(name: str, choice: str, classes: Sequence[str]) -> str:

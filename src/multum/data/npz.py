@@ -9,7 +9,6 @@ Whole numbers in y are classes, others are what a regression predicts.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -19,40 +18,43 @@ from torch import Tensor
 from ..errors import DataError
 from .parts import Data, Part, assembled
 
-__all__ = ["items", "load", "read_test_items"]
+__all__ = ["examples", "load", "read_test_examples"]
+
+Arrays = dict[str, np.ndarray]
 
 
 def load(place: str, name: str, seed: int) -> Data:
     """The data set of a file."""
     path = Path(place).expanduser()
     if not path.is_file():
-        raise DataError(f"npz:FILE names a file, however: there is none at {path}")
+        raise DataError(f"npz:FILE must name a file; there is none at {path}")
     arrays = _arrays(path)
     if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):
-        train = Part(items(arrays["x_train"]), _labels(arrays["y_train"]))
-        test = Part(items(arrays["x_test"]), _labels(arrays["y_test"]))
+        train, test = (_part(arrays, f"x_{part}", f"y_{part}") for part in ("train", "test"))
     elif {"X", "y", "train_idx", "test_idx"} <= set(arrays):
-        both = Part(items(arrays["X"]), _labels(arrays["y"]))
-        i = seed % len(arrays["train_idx"])
-        train, test = (both.rows(torch.as_tensor(arrays[k][i], dtype=torch.int64)) for k in ("train_idx", "test_idx"))
+        both = _part(arrays, "X", "y")
+        train, test = (both.rows(_rows(arrays, key, seed, len(both))) for key in ("train_idx", "test_idx"))
     elif {"y", "part"} <= set(arrays) and {"x_num", "x_num_T"} & set(arrays):
-        both, test_rows = Part(_table(arrays), _labels(arrays["y"])), torch.as_tensor(arrays["part"] == 2)
-        train, test = both.rows(~test_rows), both.rows(test_rows)
+        arrays["x"] = _table(arrays)
+        both, part = _part(arrays, "x", "y"), _numbers(arrays, "part", 1)
+        if len(part) != len(both):
+            raise DataError(f"part must have a number for each of the {len(both)} rows; got {len(part)}")
+        train, test = both.rows(part != 2), both.rows(part == 2)
     else:
         raise DataError(
-            f"{path} holds x_train, y_train, x_test, y_test (or X, y, train_idx, test_idx; or x_num, x_cat, y, part), "
-            f"however: it holds {', '.join(sorted(arrays))}"
+            f"{path} must hold x_train, y_train, x_test, y_test (or X, y, train_idx, test_idx; or x_num, x_cat, y, "
+            f"part); got {', '.join(sorted(arrays)) or 'no arrays'}"
         )
     return assembled(name, "regression" if train.y.is_floating_point() else "classification", train, test)
 
 
-def read_test_items(path: Path) -> Tensor | None:
-    """The items of `x_test` alone, where there are some."""
-    found = _arrays(path, only="x_test")
-    return items(found["x_test"]) if found else None
+def read_test_examples(path: Path) -> Tensor | None:
+    """The examples of `x_test` alone, where there are some."""
+    arrays = _arrays(path, only="x_test")
+    return examples(arrays["x_test"]) if arrays else None
 
 
-def items(x: np.ndarray) -> Tensor:
+def examples(x: np.ndarray) -> Tensor:
     """Images as [n, channels, height, width], tables as [n, columns]."""
     t = _tensor(x)
     if t.ndim == 3:
@@ -62,27 +64,56 @@ def items(x: np.ndarray) -> Tensor:
     return t
 
 
-def _arrays(path: Path, only: str | None = None) -> dict[str, np.ndarray]:
+def _arrays(path: Path, only: str | None = None) -> Arrays:
     try:
         with np.load(path, allow_pickle=False) as file:
             return {key: file[key] for key in file.files if only in (None, key)}
-    except (ValueError, OSError, TypeError, zipfile.BadZipFile) as error:  # TypeError: one bare array
-        raise DataError(f"{path} is a file of plain numpy arrays, however: {error}") from error
+    except Exception as error:  # numpy and zipfile raise what the bytes happen to look like
+        raise DataError(f"{path} must be a file of plain numpy arrays; got {type(error).__name__}: {error}") from error
 
 
-def _table(arrays: dict[str, np.ndarray]) -> Tensor:
+def _part(arrays: Arrays, x: str, y: str) -> Part:
+    targets = _numbers(arrays, y, 1)
+    if arrays[x].ndim < 2:
+        raise DataError(f"{x} must have the shape [examples, ...]; got {arrays[x].shape}")
+    return Part(examples(arrays[x]), targets.double() if targets.is_floating_point() else targets.long())
+
+
+def _rows(arrays: Arrays, key: str, seed: int, length: int) -> Tensor:
+    """The line of indices of a seed."""
+    lines = _numbers(arrays, key, 2)
+    if lines.is_floating_point() or lines.numel() == 0 or not 0 <= int(lines.min()) <= int(lines.max()) < length:
+        what = "none" if lines.numel() == 0 else f"{lines.dtype} from {lines.min()} to {lines.max()}"
+        raise DataError(f"{key} must hold indices of the {length} rows of X, a line per seed; got {what}")
+    return lines[seed % len(lines)].long()
+
+
+def _table(arrays: Arrays) -> np.ndarray:
     """Numbers as they are, then a column of zeros and ones per category."""
-    numbers = torch.as_tensor(arrays["x_num"] if "x_num" in arrays else arrays["x_num_T"].T.copy())
-    codes = torch.as_tensor(arrays["x_cat"]).long() if "x_cat" in arrays else numbers[:, :0].long()
-    return torch.cat([numbers.float(), *(torch.nn.functional.one_hot(c).float() for c in codes.unbind(1))], 1)
+    numbers = _numbers(arrays, "x_num", 2) if "x_num" in arrays else _numbers(arrays, "x_num_T", 2).T
+    codes = _numbers(arrays, "x_cat", 2).long() if "x_cat" in arrays else numbers[:, :0].long()
+    if len(codes) != len(numbers) or (codes < 0).any():
+        raise DataError(
+            f"x_cat must hold codes 0, 1, 2, ... for each of the {len(numbers)} rows; got {tuple(codes.shape)} codes"
+            f"{' with negative ones' * bool((codes < 0).any())}"
+        )
+    indicators = (torch.nn.functional.one_hot(column).float() for column in codes.unbind(1))
+    return torch.cat([numbers.float(), *indicators], 1).numpy()
 
 
-def _labels(y: np.ndarray) -> Tensor:
-    t = _tensor(y)
-    return t.double() if t.is_floating_point() else t.long()
+def _numbers(arrays: Arrays, key: str, ndim: int) -> Tensor:
+    if arrays[key].ndim != ndim:
+        raise DataError(f"{key} must have {ndim} dimension{'s' * (ndim > 1)}; got the shape {arrays[key].shape}")
+    return _tensor(arrays[key])
 
 
 def _tensor(x: np.ndarray) -> Tensor:
+    """torch knows no other byte orders, no numbers of more than 64 bits, and of unsigned ones only bytes well."""
     if x.dtype.kind not in "biuf":
-        raise DataError(f"arrays hold numbers, classes as 0, 1, 2, ..., however: one holds {x.dtype}")
-    return torch.as_tensor(x)
+        raise DataError(f"arrays must hold numbers, classes as 0, 1, 2, ...; got {x.dtype}")
+    dtype = x.dtype.newbyteorder("=")
+    if dtype.kind == "f" and dtype.itemsize > 8:
+        dtype = np.dtype(np.float64)
+    elif dtype.kind == "u" and dtype.itemsize > 1:
+        dtype = np.dtype(np.int64)
+    return torch.as_tensor(x.astype(dtype, copy=False))

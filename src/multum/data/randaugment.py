@@ -41,7 +41,7 @@ def functions() -> Any:
         from torchvision.transforms.v2 import functional
     except Exception as error:  # a build that does not fit torch raises RuntimeError
         raise ConfigError(
-            f"randaugment needs torchvision, however: it cannot be imported ({error}); pip install torchvision"
+            f"randaugment must have torchvision, which cannot be imported ({error}). Fix: pip install torchvision"
         ) from error
     return functional
 

@@ -19,7 +19,7 @@ def sines(seed: int, *, train: int = 64, test: int = 3000) -> Data:
 
         y = x + 0.3 sin(2 pi (x + e)) + 0.3 sin(4 pi (x + e)) + e,    e ~ N(0, 0.02^2),    x uniform on [0, 0.5]
 
-    **Shape**: x ``[items, 1]``, y ``[items]``.
+    **Shape**: x ``[examples, 1]``, y ``[examples]``.
 
     >>> data, other = sines(0), sines(1)
     >>> len(data.train), len(data.test)
@@ -28,14 +28,14 @@ def sines(seed: int, *, train: int = 64, test: int = 3000) -> Data:
     (True, False)
     """
     if seed < 0:
-        raise DataError(f"a seed is a whole number >= 0, however: seed={seed}")
+        raise DataError(f"seed must be a whole number >= 0; got seed={seed}")
     return assembled("sines", "regression", _drawn(train, seed + 1), _drawn(test, 0))
 
 
-def _drawn(items: int, seed: int) -> Part:
+def _drawn(examples: int, seed: int) -> Part:
     generator = torch.Generator().manual_seed(seed)
-    x = HIGHEST * torch.rand(items, 1, generator=generator, dtype=torch.float64)
-    noise = NOISE * torch.randn(items, 1, generator=generator, dtype=torch.float64)
+    x = HIGHEST * torch.rand(examples, 1, generator=generator, dtype=torch.float64)
+    noise = NOISE * torch.randn(examples, 1, generator=generator, dtype=torch.float64)
     return Part(x, waves(x, noise).squeeze(1))
 
 

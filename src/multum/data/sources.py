@@ -10,7 +10,7 @@ csv:FILE#target=COLUMN  a table with numbers, categories and missing cells; parq
 hf:NAME                 images from the Hugging Face hub; see hub.py
 
 Any of them may end in `#hold_out=CLASS+CLASS` (without these classes), `#only=CLASS+CLASS`, `#first=N` (the first N
-training items) or `#test=N` (the first N test items).
+training examples) or `#test=N` (the first N test examples).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from torch import Tensor
 from ..errors import DataError, did_you_mean
 from . import archives, npz
 from .names import selection
-from .parts import Data, Part, assembled, first_items, number_of, selected, split
+from .parts import Data, Part, assembled, first_examples, number_of, selected, split
 from .sines import sines
 
-__all__ = ["Data", "Part", "folder", "load_data", "load_items", "split"]
+__all__ = ["SOURCES", "Data", "Part", "folder", "load_data", "load_examples", "split"]
 
-# Modules whose load(place, name, seed) reads `KIND:place`; imported when they are asked for: pandas takes a second.
-_KINDS = {"csv": "tables", "folder": "folder", "hf": "hub", "npz": "npz", "parquet": "tables"}
+# A source is a module whose load(place, name, seed) reads `KIND:place`; it is imported when it is asked for.
+SOURCES = {"csv": ".tables", "folder": ".folder", "hf": ".hub", "npz": ".npz", "parquet": ".tables"}
 
 
 def load_data(name: str, *, seed: int = 0) -> Data:
@@ -49,28 +49,25 @@ def load_data(name: str, *, seed: int = 0) -> Data:
     whole, choice, chosen = selection(name)
     if choice:
         data = load_data(whole, seed=seed)
-        return selected(data, choice, chosen) if choice in ("hold_out", "only") else first_items(data, choice, *chosen)
-    if name in _EMBEDDED:
-        return _EMBEDDED[name](seed)
-    kind, colon, place = name.partition(":")
-    if not colon:
-        return _named(name, seed)
-    if kind not in _KINDS:
-        kinds = ", ".join(f"{known}:" for known in _KINDS)
-        raise DataError(f"a data set begins with {kinds} or is a name, however: {name!r}. {did_you_mean(kind, _KINDS)}")
-    return importlib.import_module(f".{_KINDS[kind]}", __package__).load(place, name, seed)
+        return (
+            selected(data, choice, chosen) if choice in ("hold_out", "only") else first_examples(data, choice, *chosen)
+        )
+    try:
+        return _loaded(name, seed)
+    except OSError as error:  # a name that no file can have, a folder that may not be read
+        raise DataError(f"{_short(name)} must be data that can be read; got {error.strerror or error}") from error
 
 
-def load_items(name: str, *, seed: int = 0) -> Tensor:
-    """The test items of a data set without their targets, which a foreign set may not even have."""
+def load_examples(name: str, *, seed: int = 0) -> Tensor:
+    """The test examples of a data set without their targets, which an OOD set may not even have."""
     whole, choice, chosen = selection(name)
     if choice == "test":
-        return load_items(whole, seed=seed)[: number_of(choice, *chosen)]
+        return load_examples(whole, seed=seed)[: number_of(choice, *chosen)]
     path = Path(name[4:]).expanduser() if name.startswith("npz:") else folder() / f"{name}.npz"
-    if name not in _EMBEDDED and path.is_file():
-        items = npz.read_test_items(path)
-        if items is not None:
-            return items
+    if name not in _EMBEDDED and os.path.isfile(path):  # False for a name that no file can have
+        examples = npz.read_test_examples(path)
+        if examples is not None:
+            return examples
     return load_data(name, seed=seed).test.x
 
 
@@ -80,29 +77,46 @@ def folder() -> Path:
     return Path(os.environ.get("MULTUM_DATA") or default)
 
 
+def _loaded(name: str, seed: int) -> Data:
+    if name in _EMBEDDED:
+        return _EMBEDDED[name](seed)
+    kind, colon, place = name.partition(":")
+    if not colon:
+        return _named(name, seed)
+    if kind not in SOURCES:
+        raise DataError(f"a data set must be {_kinds()}; got {_short(name)}. {did_you_mean(kind, SOURCES)}")
+    return importlib.import_module(SOURCES[kind], __package__).load(place, name, seed)
+
+
 def _named(name: str, seed: int) -> Data:
     """NAME.npz first, then the official archive, then the hub."""
     path = folder() / f"{name}.npz"
     if path.is_file():
         return npz.load(str(path), name, seed)
-    found = archives.load(folder(), name)
-    if found is not None:
-        return found
+    data = archives.load(folder(), name)
+    if data is not None:
+        return data
     if name not in archives.ARCHIVES:
         known = {*_EMBEDDED, *archives.ARCHIVES, *(p.stem for p in folder().glob("*.npz"))}
-        raise DataError(
-            f"a data set is embedded, or NAME.npz in {folder()}, or npz:FILE, folder:DIR, csv:FILE#target=COLUMN, "
-            f"hf:NAME, however: {name!r} is none of them. {did_you_mean(name, known)}"
-        )
+        raise DataError(f"a data set must be {_kinds()}; got {_short(name)}. {did_you_mean(name, known)}")
+    archive = archives.ARCHIVES[name]
     from . import hub
 
     try:
-        return hub.load(hub.KNOWN[name], name, seed)
+        return hub.load(archive.hub, name, seed)
     except DataError as error:
         raise DataError(
-            f"{name} is {name}.npz or {archives.ARCHIVES[name].files} in {folder()}, or comes from the Hugging Face "
-            f"hub, however: no such file is there, and {error}"
+            f"{name} must be {name}.npz or {archive.files} in {folder()}, or come from the Hugging Face hub; got no "
+            f"such file, and {error}"
         ) from error
+
+
+def _kinds() -> str:
+    return f"{', '.join(sorted(_EMBEDDED))}, NAME for NAME.npz in {folder()}, or {':..., '.join(sorted(SOURCES))}:..."
+
+
+def _short(name: str) -> str:
+    return repr(name if len(name) <= 80 else f"{name[:80]}...")
 
 
 def _digits(seed: int) -> Data:

@@ -41,7 +41,7 @@ SHOWN = 8  # names in a list that a person reads
 
 @dataclass(frozen=True)
 class Table:
-    """How rows become items, fitted on a training part."""
+    """How rows become examples, fitted on a training part."""
 
     file: Path
     target: str
@@ -70,17 +70,17 @@ class Table:
         return read_frame(Path(path), self.sep, self.decimal)
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
-        """Rows as items; further columns, such as the target, are not looked at. Shape: [rows, len(names)], float32."""
+        """Rows as examples; other columns, such as the target, are ignored. Shape: [rows, len(names)], float64."""
         absent = [column.name for column in self.columns if column.name not in frame.columns]
         if absent:
             raise DataError(
-                f"rows have the columns of {self.file.name}, however: {_listed(absent)} is not there. "
+                f"rows must have the columns of {self.file.name}; they lack {_listed(absent)}. "
                 + did_you_mean(absent[0], map(str, frame.columns))
             )
         return torch.from_numpy(np.concatenate([c.encode(frame[c.name]) for c in self.columns], axis=1))
 
     def describe(self) -> str:
-        """What was found and what was guessed, for a person."""
+        """What the file holds and what was guessed, for a person."""
         numbers = [c.name for c in self.columns if c.categories is None]
         kinds = [f"{c.name} ({len(c.categories)})" for c in self.columns if c.categories is not None]
         gaps = [c.name for c in self.columns if c.missing]
@@ -107,20 +107,19 @@ def load(place: str, name: str, seed: int) -> Data:
     frame = read_frame(path, sep, decimal, parquet=parquet)
     if "target" not in fields:
         raise DataError(
-            f"a table is given with its target, however: {name} has none; add '#target=COLUMN', one of: "
-            + ", ".join(frame.columns)
+            f"a table must have a target; got {name}. Add '#target=COLUMN', one of: {', '.join(frame.columns)}"
         )
     target = _column(fields["target"], frame, "target")
     dropped = _dropped(fields["drop"], frame) if "drop" in fields else []
     if target in dropped:
-        raise DataError(f"the target is kept, however: drop={fields['drop']} names it")
+        raise DataError(f"drop must leave the target; got drop={fields['drop']}")
     nameless = [column for column in frame.columns if _NAMELESS.fullmatch(column) and column != target]
     left_out = dict.fromkeys(dropped, "dropped") | dict.fromkeys(nameless, "it has no name")
     frame = frame.drop(columns=[*left_out])
     total, frame = len(frame), frame[frame[target].notna()]
     if len(frame) < FEWEST_ROWS:
         raise DataError(
-            f"a table has {FEWEST_ROWS} rows with a target at least, however: {path} has {len(frame)} (of {total})"
+            f"a table must have at least {FEWEST_ROWS} rows with a target; got {len(frame)} (of {total}) in {path}"
         )
     task, why = _task(frame[target], fields.get("task"))
     classes = _classes(frame[target]) if task == "classification" else ()
@@ -132,8 +131,8 @@ def load(place: str, name: str, seed: int) -> Data:
         total, test_frame = total + len(test_frame), test_frame[test_frame[target].notna()]
         test_y = _targets(test_frame[target], classes)
     else:
-        kept, held = split(Part(torch.arange(len(y)), y), 0.2, seed, task)
-        frame, test_frame, y, test_y = frame.iloc[kept.x.numpy()], frame.iloc[held.x.numpy()], kept.y, held.y
+        train, test = split(Part(torch.arange(len(y)), y), 0.2, seed, task)
+        frame, test_frame, y, test_y = frame.iloc[train.x.numpy()], frame.iloc[test.x.numpy()], train.y, test.y
     columns, empty = _fitted(path, frame.drop(columns=target))
     table = Table(
         file=path,
@@ -155,26 +154,30 @@ def load(place: str, name: str, seed: int) -> Data:
 def read_frame(path: Path, sep: str | None = None, decimal: str = ".", *, parquet: bool = False) -> pd.DataFrame:
     """A csv or parquet file as a frame whose columns have names of their own."""
     if not path.is_file():
-        raise DataError(f"a table is a csv or parquet file, however: there is none at {path}")
+        raise DataError(f"a table must be a csv or parquet file; there is none at {path}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = _read(path, sep, decimal, parquet or path.suffix.lower() in (".parquet", ".pq"))
     except ImportError as error:
         raise DataError(
-            f"parquet files are read by pyarrow, however: it cannot be imported ({error}); pip install "
+            f"parquet files must be read by pyarrow, which cannot be imported ({error}). Install it: pip install "
             "'multum[parquet]', or save the table as csv"
         ) from error
     except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
         raise DataError(
-            f"{path} is a table, every row as long as the line of names, saved as UTF-8 (or parquet), however: "
+            f"{path} must be a table, every row as long as the line of names, saved as UTF-8 (or parquet); got "
             f"{str(error).strip()}"
         ) from error
     frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
-    double = sorted(set(frame.columns[frame.columns.duplicated()]))
-    if double:
-        raise DataError(f"columns have names of their own, however: {path} has more than one {_listed(double)}")
+    _check_names(path, [*frame.columns])
     return frame
+
+
+def _check_names(path: Path, names: list[str]) -> None:
+    double = sorted({name for name in names if names.count(name) > 1})
+    if double:
+        raise DataError(f"every column must have a name of its own; {path} has more than one {_listed(double)}")
 
 
 def _read(path: Path, sep: str | None, decimal: str, parquet: bool) -> pd.DataFrame:
@@ -184,7 +187,11 @@ def _read(path: Path, sep: str | None, decimal: str, parquet: bool) -> pd.DataFr
     if sep is None:
         sep = max(",;|\t", key=lambda mark: len(pd.read_csv(path, sep=mark, nrows=0).columns))
     sep = {"tab": "\t", "\\t": "\t"}.get(sep, sep)
-    more = {"index_col": False, "low_memory": False, "skipinitialspace": sep != "\t", "na_values": ["?"]}
+    spaces = sep != "\t"
+    # pandas would call a second column "a" by the name "a.1".
+    head = pd.read_csv(path, sep=sep, header=None, nrows=1, dtype=str, skipinitialspace=spaces, keep_default_na=False)
+    _check_names(path, [name for name in map(str.strip, head.iloc[0]) if name])
+    more = {"index_col": False, "low_memory": False, "skipinitialspace": spaces, "na_values": ["?"]}
     return pd.read_csv(path, sep=sep, decimal=decimal, **more)
 
 
@@ -193,9 +200,7 @@ def _column(text: str, frame: pd.DataFrame, field: str) -> str:
         return text
     alike = [column for column in frame.columns if column.lower() == text.lower()]
     hint = f"Did you mean {alike[0]}?" if alike else did_you_mean(text, frame.columns)
-    raise DataError(
-        f"{field} names a column of the table (its first line holds the names), however: {text!r} is none. {hint}"
-    )
+    raise DataError(f"{field} must name a column of the table, as its first line does; got {text!r}. {hint}")
 
 
 def _dropped(text: str, frame: pd.DataFrame) -> list[str]:
@@ -208,9 +213,7 @@ def _task(target: pd.Series, wanted: str | None) -> tuple[str, str]:
     text = bool(numbers.text.any()) or is_category(target)
     if wanted is not None:
         if wanted not in TASKS:
-            raise DataError(
-                f"task is classification or regression, however: task={wanted}. {did_you_mean(wanted, TASKS)}"
-            )
+            raise DataError(f"task must be classification or regression; got {wanted}. {did_you_mean(wanted, TASKS)}")
         if wanted == "regression":
             numbers.check(str(target.name), target)
         return wanted, "as asked"
@@ -227,13 +230,11 @@ def _task(target: pd.Series, wanted: str | None) -> tuple[str, str]:
 def _classes(target: pd.Series) -> tuple[str, ...]:
     words = as_words(target)[1]
     if len(words) < 2:
-        raise DataError(
-            f"a target has two classes at least, however: {target.name!r} is always {words[0]}; choose another target"
-        )
+        raise DataError(f"a target must have two classes; {target.name!r} is always {words[0]}. Choose another target")
     if len(words) > len(target) / 2:
         raise DataError(
-            f"a class occurs twice on average at least, however: {target.name!r} has {len(words)} classes in "
-            f"{len(target)} rows; choose another target, or task=regression where it is numbers"
+            f"a class must occur twice on average; {target.name!r} has {len(words)} classes in {len(target)} rows. "
+            "Choose another target, or task=regression where it is numbers"
         )
     return in_order(words)
 
@@ -248,8 +249,8 @@ def _targets(target: pd.Series, classes: tuple[str, ...]) -> Tensor:
     unseen = sorted(set(words) - set(classes))
     if unseen:
         raise DataError(
-            f"every class occurs in the training part, however: {target.name!r} is {_listed(unseen)} in the test file "
-            "alone; move some of these rows over, or leave them out"
+            f"every class must occur in the training part; {target.name!r} is {_listed(unseen)} in the test file "
+            "alone. Move some of these rows over, or leave them out"
         )
     place = np.array([classes.index(word) for word in words], dtype=np.int64)
     return torch.from_numpy(place[codes])
@@ -261,8 +262,8 @@ def _check_columns(path: Path, test: pd.DataFrame, train: pd.DataFrame) -> None:
     if absent or new:
         said = [f"lacks {_listed(absent)}"] * bool(absent) + [f"has {_listed(new)} besides"] * bool(new)
         raise DataError(
-            f"a test file has the columns of the training file, however: {path} {' and '.join(said)}; "
-            "name them alike, or drop=COLUMN"
+            f"a test file must have the columns of the training file; {path} {' and '.join(said)}. "
+            "Name them alike, or drop=COLUMN"
         )
 
 
@@ -270,23 +271,23 @@ def _fitted(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], dict[s
     columns, left_out, refused = [], {}, {}
     for name in train.columns:
         try:
-            found = fit_column(name, train[name])
+            column = fit_column(name, train[name])
         except DataError as error:
             refused[name] = str(error)
             continue
-        if isinstance(found, str):
-            left_out[name] = found
+        if isinstance(column, str):
+            left_out[name] = column
         else:
-            columns.append(found)
+            columns.append(column)
     if refused:
         lines = "".join(f"\n  - {reason}" for reason in refused.values())
         raise DataError(
-            f"columns hold numbers or categories, however: {len(refused)} of {path} cannot be used{lines}\n"
+            f"columns must hold numbers or categories; {len(refused)} of {path} cannot be used{lines}\n"
             f"or leave them out: drop={'+'.join(refused)}"
         )
     if not columns:
         raise DataError(
-            f"a table has a column to predict from, however: {path} has none: "
+            f"a table must have a column to predict from; {path} has none: "
             + (_listed([f"{n} ({why})" for n, why in left_out.items()]) or "the target is its only one")
         )
     return tuple(columns), left_out

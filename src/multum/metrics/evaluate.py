@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.corruptions import CORRUPTIONS, corrupt
+from ..data.corruptions import CORRUPTIONS, check_corruption, corrupt
 from ..data.sources import Data, Part
 from ..ensemble import Ensemble
-from ..errors import DataError, MetricError, did_you_mean
+from ..errors import DataError, MetricError
 from ..outputs.prediction import Prediction, RegressionPrediction, predict
 from .curves import classification_curves, regression_curves
 from .ood import detection
@@ -158,8 +158,7 @@ def _known(names: Sequence[str], data: Data) -> Sequence[str]:
     if not data.is_image:
         raise MetricError(f"corruptions are for images, however: {data.name} is a table; leave shift out")
     for name in names:
-        if name not in CORRUPTIONS:
-            raise MetricError(f"a corruption has a name, however: {name!r} is none. {did_you_mean(name, CORRUPTIONS)}")
+        check_corruption(name, channels=data.test.x.shape[1])
     return names
 
 

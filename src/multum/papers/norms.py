@@ -10,7 +10,7 @@ import torch
 
 from ..building import ensemble
 from ..data import Data
-from ..data.ood import foreign_sets
+from ..data.ood import ood_sets
 from ..ensemble import Ensemble
 from ..methods import Deep, Hypernet
 from ..metrics.evaluate import measure
@@ -43,7 +43,7 @@ def each_with_its_own(trained: Trained) -> Found:
         results = []
         for seed in trained.seeds(row.label):
             ens, data = trained.open(row.label, seed)
-            found = measure(with_own_statistics(ens, data), data, ood=foreign_sets(row.ood, data), seed=seed)
+            found = measure(with_own_statistics(ens, data), data, ood=ood_sets(row.ood, data), seed=seed)
             results.append({"numbers": found.numbers})
         for column in columns_of(trained.run) if results else ():
             values = [value for result in results if (value := COLUMNS[column](result)) is not None]

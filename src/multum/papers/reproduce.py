@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ..comparing.document import machine, versions
-from ..data.sources import load_data, load_items
+from ..data.sources import load_data, load_examples
 from ..errors import ConfigError, DataError
 from ..files import locked, plain, prepare_folder, write_json
 from ..runs.cells import Cell
@@ -140,7 +140,7 @@ def _check_data(run: Run, waiting: Sequence[Cell]) -> None:
     needed = {("data", cell.data) for cell in waiting} | {("foreign", name) for cell in waiting for name in cell.ood}
     for kind, name in sorted(needed):
         try:
-            load_data(name) if kind == "data" else load_items(name)
+            load_data(name) if kind == "data" else load_examples(name)
         except DataError as error:
             raise DataError(f"{run.item} needs {name}, however: {error}") from error
 

@@ -11,8 +11,8 @@ from typing import Any
 from rich.progress import Progress
 from rich.table import Table
 
-from ..data.corruptions import CORRUPTIONS
-from ..data.ood import foreign_sets
+from ..data.corruptions import STANDARD
+from ..data.ood import ood_sets
 from ..metrics.cost import cost
 from ..metrics.evaluate import SEVERITIES, evaluate
 from ..metrics.speed import speed as measured_speed
@@ -31,8 +31,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Every metric of a finished run on its test part, on foreign sets by name, under corruptions, and its cost."""
     ens, data, settings = open_run(folder)
-    foreign = foreign_sets(ood, data)
-    names = CORRUPTIONS if shift else ()
+    foreign = ood_sets(ood, data)
+    names = STANDARD if shift else ()
     items = len(data.test) * (1 + len(names) * len(SEVERITIES)) + sum(len(x) for x in foreign.values())
     with Progress(disable=not progress) as bar:
         task = bar.add_task("evaluating", total=items)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor
 
 from ..data import Data
+from ..data.corruptions.filters import luminance
 from ..data.folder import KINDS, Images
-from ..data.npz import items as as_items
-from ..data.ood import grey
+from ..data.npz import examples as as_examples
 from ..data.tables import read_frame
 from ..errors import DataError
 
@@ -79,7 +79,7 @@ def _array(path: Path, data: Data) -> Tensor:
         )
     shape = data.train.x.shape[1:]
     array = arrays[name]
-    fitting = [x for x in (as_items(array), as_items(array[None])) if x.shape[1:] == shape]  # all items, or one alone
+    fitting = [x for x in map(as_examples, (array, array[None])) if x.shape[1:] == shape]  # all items, or one alone
     if not fitting:
         raise DataError(
             f"items have the shape {tuple(shape)} of {data.name}, however: {name} of {path.name} is "
@@ -138,4 +138,4 @@ class _Grey:
         return len(self.images)
 
     def __getitem__(self, rows: Any) -> Tensor:
-        return grey(self.images[rows]).round().to(torch.uint8)
+        return luminance(self.images[rows]).round().to(torch.uint8)

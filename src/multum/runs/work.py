@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ..data.ood import foreign_sets
+from ..data.ood import ood_sets
 from ..data.sources import Part
 from ..errors import MultumError
 from ..files import write_json, write_tensors, write_text
@@ -65,7 +65,7 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
     job.train(cell.data, cell.model, cell.method, folder, {**cell.recipe, "seed": cell.seed})
     ens, data, _ = job.open_run(folder)
     started = time.perf_counter()
-    foreign = foreign_sets(cell.ood, data)
+    foreign = ood_sets(cell.ood, data)
     measured = measure(ens, data, ood=foreign, shift=cell.shift, shift_items=cell.shift_items, seed=cell.seed)
     spent = cost(ens, example=data.example())
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]

@@ -1,11 +1,12 @@
-"""Shift: the corruptions of CIFAR-10-C (Hendrycks & Dietterich, ICLR 2019), made from clean images.
+"""Distribution shift: the corruptions of CIFAR-10-C (Hendrycks & Dietterich, ICLR 2019), made from clean images.
 
-19 corruptions, 5 severities, with the constants of CIFAR-10-C, which are much weaker than ImageNet-C's. Each works on
-a whole batch of uint8 images, colour or grey, of any size from 8 x 8. Given the reference script's own random numbers,
-every one of them but frost gives its images within one grey level (tests/data/test_corruptions.py); JPEG bit for bit.
+15 standard corruptions, which papers average, and 4 extra ones, each at 5 severities, with the constants of CIFAR-10-C,
+which are much weaker than ImageNet-C's. Each works on a whole batch of uint8 images, colour or grey, of any size from
+8 x 8. Given the reference script's own random numbers, every one of them but frost gives its images within one grey
+level (tests/data/test_corruptions.py); JPEG and pixelate, which are Pillow's, bit for bit.
 
 - A grey image is treated as its one channel; coloured frost, water and mud come in their grey. Saturation is a
-  property of colour: `saturate` leaves grey images as they are.
+  property of colour: `saturate` is refused for grey images.
 - Lengths are in pixels, as in the reference, except for `elastic_transform`, whose constants are shares of the side.
 - `frost` needs photographs, which multum does not ship. Without them it paints ice with the colours, variance and
   correlation of the reference's: a substitute, NOT the reference's frost, so do not compare its numbers with
@@ -21,15 +22,16 @@ import torch
 from torch import Tensor
 
 from ...errors import ConfigError, DataError, did_you_mean
-from .archive import SEVERITIES, check_severity, load_archive
 from .filters import Draws
-from .jpeg import jpeg_compression
 from .liquid import spatter
+from .pillow import jpeg_compression, pixelate
 from .pixels import brightness, contrast, gaussian_noise, impulse_noise, saturate, shot_noise, speckle_noise
-from .shapes import defocus_blur, elastic_transform, gaussian_blur, glass_blur, motion_blur, pixelate, zoom_blur
+from .shapes import defocus_blur, elastic_transform, gaussian_blur, glass_blur, motion_blur, zoom_blur
 from .weather import fog, frost, snow
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "STANDARD_CORRUPTIONS", "corrupt", "load_archive"]
+__all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "STANDARD", "check_corruption", "corrupt"]
+
+SEVERITIES = (1, 2, 3, 4, 5)
 
 # Constants for severities 1 to 5, in the order of each function's arguments; the benchmark's order of corruptions.
 _TABLE: dict[str, tuple[Callable[..., Tensor], tuple[tuple[float, ...], ...]]] = {
@@ -75,7 +77,8 @@ _TABLE: dict[str, tuple[Callable[..., Tensor], tuple[tuple[float, ...], ...]]] =
     "saturate": (saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),
 }
 CORRUPTIONS = tuple(_TABLE)
-STANDARD_CORRUPTIONS = CORRUPTIONS[:15]  # the benchmark's; the other four are its hold-out ("extra") set
+STANDARD, EXTRA = CORRUPTIONS[:15], CORRUPTIONS[15:]  # what papers average, and the benchmark's held-out ones
+_COLOURED = ("saturate",)  # changes nothing of a grey image
 _CHUNK = 256  # images at once: intermediate results stay near the processor, memory stays bounded
 
 
@@ -101,12 +104,10 @@ def corrupt(
     >>> corrupt(x, "brightness", 5, torch.Generator())[0, 0, 0, 0].item()
     176
     """
-    if name not in _TABLE:
-        raise ConfigError(
-            f"a corruption is one of {len(CORRUPTIONS)}, however: {name!r}. " + did_you_mean(name, _TABLE)
-        )
-    check_severity(severity)
     _check_images(x)
+    check_corruption(name, channels=x.shape[1])
+    if isinstance(severity, bool | float) or severity not in SEVERITIES:
+        raise ConfigError(f"severity must be a whole number from 1 to 5; got {severity!r}")
     function, constants = _TABLE[name]
     options = {}
     if name == "frost" and frost_photographs is not None:
@@ -120,11 +121,19 @@ def corrupt(
     return out
 
 
+def check_corruption(name: str, channels: int) -> None:
+    """Refuse a name that is none, and what does nothing to grey images."""
+    if name not in _TABLE:
+        raise ConfigError(f"a corruption must be one of {len(_TABLE)}; got {name!r}. {did_you_mean(name, _TABLE)}")
+    if name in _COLOURED and channels == 1:
+        raise ConfigError(f"{name} must have images in colour; got grey ones, which it does not change. Leave it out")
+
+
 def _check_images(x: Tensor) -> None:
     if x.dtype != torch.uint8 or x.ndim != 4 or x.shape[1] not in (1, 3) or min(x.shape[2:]) < 8:
         raise DataError(
-            "images to corrupt are uint8 [n, channels, height, width] with 1 or 3 channels and sides of at least 8, "
-            f"however: {x.dtype} of shape {tuple(x.shape)}"
+            "images to corrupt must be uint8 [n, channels, height, width] with 1 or 3 channels and sides of 8 or more; "
+            f"got {x.dtype} of shape {tuple(x.shape)}"
         )
 
 
@@ -133,8 +142,8 @@ def _check_photographs(photographs: Sequence[Tensor], x: Tensor) -> None:
     for i, p in enumerate(photographs):
         if p.dtype != torch.uint8 or p.ndim != 3 or len(p) != 3 or p.shape[1] < needed[0] or p.shape[2] < needed[1]:
             raise DataError(
-                f"a photograph of frost is uint8 [3, height, width], at least {needed[0]} x {needed[1]} (it is scaled "
-                f"by 1/5), however: photograph {i} is {p.dtype} of shape {tuple(p.shape)}"
+                f"a photograph of frost must be uint8 [3, height, width], at least {needed[0]} x {needed[1]} (it is "
+                f"scaled by 1/5); got {p.dtype} of shape {tuple(p.shape)} as photograph {i}"
             )
     if len(photographs) == 0:
-        raise DataError("frost_photographs has at least one photograph, however: it is empty")
+        raise DataError("frost_photographs must have at least one photograph; got none")

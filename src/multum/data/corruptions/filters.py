@@ -64,9 +64,10 @@ def to_bytes(x: Tensor) -> Tensor:
 
 
 def luminance(x: Tensor) -> Tensor:
-    """The grey of an image. Shape: [n, c, h, w] -> [n, 1, h, w]."""
+    """The grey of an image, 0.299 red + 0.587 green + 0.114 blue. Shape: [n, c, h, w] -> [n, 1, h, w], floating."""
     if x.shape[1] == 1:
         return x
+    x = x if x.is_floating_point() else x.float()
     return (x * x.new_tensor(LUMINANCE).view(1, 3, 1, 1)).sum(1, keepdim=True)
 
 

@@ -54,13 +54,11 @@ def contrast(x: Tensor, draws: Draws, factor: float) -> Tensor:
 
 
 def saturate(x: Tensor, draws: Draws, factor: float, offset: float) -> Tensor:
-    """S of HSV times `factor` plus `offset`. An image without colour has no saturation and stays as it is.
+    """S of HSV times `factor` plus `offset`, of images in colour.
 
     With V and hue kept, a channel's distance to the largest channel grows like S. A grey pixel of a colour image has
     hue 0: any saturation makes it red, as in the reference.
     """
-    if x.shape[1] == 1:
-        return x.clone()
     x_unit = unit(x)
     value = x_unit.amax(1, keepdim=True)
     below = value - x_unit

@@ -1,9 +1,8 @@
-"""Corruptions that move pixels or mix neighbours: blurs, elastic transform, pixelate."""
+"""Corruptions that move pixels or mix neighbours: blurs, elastic transform."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,7 +16,6 @@ __all__ = [
     "gaussian_blur",
     "glass_blur",
     "motion_blur",
-    "pixelate",
     "zoom_blur",
 ]
 
@@ -113,29 +111,3 @@ def elastic_transform(x: Tensor, draws: Draws, alpha: float, sd: float, affine: 
     noise = draws.uniform(-1, 1, n, 2, height, width)
     right, down = (alpha * blur(noise, sd, truncate=3, border="reflect")).unbind(1)
     return to_bytes(resampled(x_unit, rows + down, columns + right, "reflect"))
-
-
-def pixelate(x: Tensor, draws: Draws, share: float) -> Tensor:
-    """Pillow's box filter down to `share` of each side and back, rounded to pixels after every pass."""
-    small = [max(int(size * share), 1) for size in x.shape[-2:]]
-    return _boxed(_boxed(x.double(), small), x.shape[-2:]).to(torch.uint8)
-
-
-def _boxed(x: Tensor, sides: Sequence[int]) -> Tensor:
-    rows, columns = (_box_matrix(old, new).to(x) for old, new in zip(x.shape[-2:], sides, strict=True))
-    return (((x @ columns.T + 0.5).floor().mT @ rows.T).mT + 0.5).floor()
-
-
-def _box_matrix(old: int, new: int) -> Tensor:
-    """Each new pixel is the mean of the old ones whose middles lie in its box. Shape: [new, old].
-
-    Where a middle lies on the edge of a box, rounding decides: both of Pillow's tests, in its order of operations.
-    """
-    scale = old / new
-    middle = (torch.arange(new, dtype=torch.float64).view(-1, 1) + 0.5) * scale
-    places = torch.arange(old, dtype=torch.float64)
-    reach = 0.5 * max(scale, 1)
-    inside = (places >= (middle - reach + 0.5).floor()) & (places < (middle + reach + 0.5).floor())
-    distance = (places - middle + 0.5) * (1 / max(scale, 1))
-    inside = (inside & (distance > -0.5) & (distance <= 0.5)).double()
-    return inside / inside.sum(1, keepdim=True)
