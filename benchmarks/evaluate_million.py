@@ -18,13 +18,8 @@ from typing import TypeVar
 
 import torch
 
-from multum.metrics import ood
-from multum.metrics.classification import classification, item_correct, item_nll
-from multum.metrics.conformal import fit_sets
-from multum.metrics.diversity import diversity
-from multum.metrics.statistics import bootstrap
-from multum.metrics.streaming import Accumulator
-from multum.outputs.prediction import Prediction
+from multum import Prediction
+from multum.metrics import Accumulator, classification_metrics, detection, diversity_metrics, fit_sets, scores
 
 T = TypeVar("T")
 SECONDS, MEGABYTES = 20, 2048
@@ -52,31 +47,29 @@ def stream(logits: torch.Tensor, labels: torch.Tensor, batch: int) -> dict[str, 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--items", type=int, default=1_000_000)
-    parser.add_argument("--foreign", type=int, default=100_000, help="items of the foreign set")
+    parser.add_argument("--examples", type=int, default=1_000_000)
+    parser.add_argument("--ood", type=int, default=100_000, help="examples of the OOD set")
     arguments = parser.parse_args()
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, {platform.machine()}, load {os.getloadavg()}")
 
     generator = torch.Generator().manual_seed(0)
-    logits = torch.randn(4, arguments.items, 10, generator=generator).mul_(2)
-    labels = torch.randint(10, (arguments.items,), generator=generator)
+    logits = torch.randn(4, arguments.examples, 10, generator=generator).mul_(2)
+    labels = torch.randint(10, (arguments.examples,), generator=generator)
     logits += 4 * torch.nn.functional.one_hot(labels, 10)
-    foreign = torch.randn(4, arguments.foreign, 10, generator=generator).mul_(2)
-    print(f"data: {list(logits.shape)} and {list(foreign.shape)}, {peak_megabytes():.0f} MB with torch", flush=True)
+    noise = torch.randn(4, arguments.ood, 10, generator=generator).mul_(2)
+    print(f"data: {list(logits.shape)} and {list(noise.shape)}, {peak_megabytes():.0f} MB with torch", flush=True)
 
     total = 0.0
-    prediction, outside = Prediction.from_logits(logits), Prediction.from_logits(foreign)
-    table, seconds = step("classification, members and gains", lambda: classification(prediction, labels))
+    prediction, outside = Prediction.from_logits(logits), Prediction.from_logits(noise)
+    table, seconds = step("classification, members and gains", lambda: classification_metrics(prediction, labels))
     total += seconds
-    _, seconds = step("diversity", lambda: diversity(prediction, labels))
+    _, seconds = step("diversity", lambda: diversity_metrics(prediction, labels))
     total += seconds
-    inside, seconds = step("six foreign-item scores", lambda: ood.scores(prediction))
+    inside, seconds = step("six OOD scores", lambda: scores(prediction))
     total += seconds
-    _, seconds = step("AUROC, AUPR, FPR95 of six scores", lambda: ood.detection(inside, {"noise": ood.scores(outside)}))
+    _, seconds = step("AUROC, AUPR, FPR95 of six scores", lambda: detection(inside, {"noise": scores(outside)}))
     total += seconds
     _, seconds = step("conformal sets (APS) on half, then half", lambda: _sets(prediction.probs, labels))
-    total += seconds
-    _, seconds = step("bootstrap of accuracy and NLL", lambda: _intervals(prediction, labels))
     total += seconds
     print(f"{'total, all at once':<42} {total:6.2f} s   peak {peak_megabytes():.0f} MB")
     good = total < SECONDS and peak_megabytes() < MEGABYTES
@@ -92,11 +85,6 @@ def _sets(probs: torch.Tensor, labels: torch.Tensor) -> tuple[float, float]:
     half = len(labels) // 2
     sets = fit_sets(probs[:half], labels[:half], alpha=0.1)
     return sets.coverage(probs[half:], labels[half:]), sets.mean_size(probs[half:])
-
-
-def _intervals(prediction: Prediction, labels: torch.Tensor) -> tuple[str, str]:
-    correct = item_correct(prediction.log_probs, labels)
-    return str(bootstrap(correct)), str(bootstrap(item_nll(prediction.log_probs, labels)))
 
 
 if __name__ == "__main__":

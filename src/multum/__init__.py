@@ -1,6 +1,6 @@
 """multum: any PyTorch network as an ensemble, at about the price of one network."""
 
-from . import errors, models
+from . import errors, metrics, models
 from .checking import check
 from .comparing.compare import compare
 from .ensemble import Ensemble  # before `ensemble`, the function, takes the module's name
@@ -68,6 +68,7 @@ __all__ = [
     "load",
     "load_data",
     "loss",
+    "metrics",
     "models",
     "predict",
     "reproduce",

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from multum.errors import ConfigError, MetricError
+from multum.metrics.aggregate import classification_metrics
 from multum.metrics.calibration import BOUNDS, Temperature, fit_temperature
-from multum.metrics.classification import accuracy, classification, nll
+from multum.metrics.classification import accuracy, nll
 from multum.outputs.prediction import Prediction
 
 properties = settings(max_examples=25, deadline=None, database=None, derandomize=True)
@@ -22,10 +23,10 @@ def sample(probs: Tensor, seed: int) -> Tensor:
     return torch.multinomial(probs, 1, generator=torch.Generator().manual_seed(seed)).squeeze(1)
 
 
-def random_logits(seed: int, members: int = 3, items: int = 4000, classes: int = 5) -> Tensor:
+def random_logits(seed: int, members: int = 3, examples: int = 4000, classes: int = 5) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    common = torch.randn(items, classes, generator=generator, dtype=torch.float64)
-    own = torch.randn(members, items, classes, generator=generator, dtype=torch.float64)
+    common = torch.randn(examples, classes, generator=generator, dtype=torch.float64)
+    own = torch.randn(members, examples, classes, generator=generator, dtype=torch.float64)
     return 3 * common + own
 
 
@@ -42,8 +43,8 @@ def test_an_overconfident_ensemble_becomes_calibrated(pooling: str):
     logits = random_logits(2)
     labels = sample(Prediction.from_logits(logits / 3).probs, seed=3)
     fitted = fit_temperature(logits[:, :2000], labels[:2000], pooling=pooling)
-    raw = classification(Prediction.from_logits(logits[:, 2000:]), labels[2000:])
-    scaled = classification(fitted(logits[:, 2000:]), labels[2000:])
+    raw = classification_metrics(Prediction.from_logits(logits[:, 2000:]), labels[2000:])
+    scaled = classification_metrics(fitted(logits[:, 2000:]), labels[2000:])
     assert fitted.temperature > 1.5
     assert scaled["nll"] < raw["nll"] - 0.1 and scaled["ece"] < raw["ece"] / 3
 
@@ -57,9 +58,11 @@ def test_an_overconfident_ensemble_becomes_calibrated(pooling: str):
     st.sampled_from([0.0, 0.1, 3.0, 200.0]),
     st.sampled_from(["before", "after"]),
 )
-def test_never_worse_than_no_temperature(seed: int, members: int, items: int, classes: int, scale: float, pooling: str):
-    logits = scale * random_logits(seed, members, items, classes)
-    labels = torch.randint(classes, (items,), generator=torch.Generator().manual_seed(seed))
+def test_never_worse_than_no_temperature(
+    seed: int, members: int, examples: int, classes: int, scale: float, pooling: str
+):
+    logits = scale * random_logits(seed, members, examples, classes)
+    labels = torch.randint(classes, (examples,), generator=torch.Generator().manual_seed(seed))
     fitted = fit_temperature(logits, labels, pooling=pooling)
     before, after = nll(Prediction.from_logits(logits).log_probs, labels), nll(fitted(logits).log_probs, labels)
     assert after <= before * (1 + 1e-12) + 1e-12
@@ -69,7 +72,7 @@ def test_never_worse_than_no_temperature(seed: int, members: int, items: int, cl
 
 @pytest.mark.parametrize("pooling", ["before", "after"])
 def test_no_temperature_on_a_fine_grid_is_better(pooling: str):
-    logits = random_logits(4, items=300)
+    logits = random_logits(4, examples=300)
     labels = sample(Prediction.from_logits(logits / 2).probs, seed=5)
     fitted = fit_temperature(logits, labels, pooling=pooling)
     grid = [math.exp(x / 50) for x in range(-230, 231, 2)]
@@ -78,7 +81,7 @@ def test_no_temperature_on_a_fine_grid_is_better(pooling: str):
 
 
 def test_the_gradient_vanishes_at_the_optimum():
-    logits = random_logits(6, items=500)
+    logits = random_logits(6, examples=500)
     labels = sample(Prediction.from_logits(logits / 2).probs, seed=7)
     fitted = fit_temperature(logits, labels)
     log_t = torch.tensor(math.log(fitted.temperature), dtype=torch.float64, requires_grad=True)
@@ -87,14 +90,14 @@ def test_the_gradient_vanishes_at_the_optimum():
     assert abs(gradient.item()) < 1e-6
 
 
-def test_items_that_are_all_right_reach_the_bound():
+def test_examples_that_are_all_right_reach_the_bound():
     logits, labels = torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), torch.tensor([0, 1])
     assert fit_temperature(logits, labels).temperature == pytest.approx(BOUNDS[0], rel=1e-6)
     assert fit_temperature(logits, 1 - labels).temperature == pytest.approx(BOUNDS[1], rel=1e-6)
 
 
 def test_before_pooling_keeps_members_and_after_keeps_labels():
-    logits = random_logits(8, items=500)
+    logits = random_logits(8, examples=500)
     labels = sample(Prediction.from_logits(logits / 2).probs, seed=9)
     before, after = (fit_temperature(logits, labels, pooling=pooling)(logits) for pooling in ("before", "after"))
     assert before.logits.shape == logits.shape and before.mutual_information.max() > 0.01
@@ -103,7 +106,7 @@ def test_before_pooling_keeps_members_and_after_keeps_labels():
 
 
 def test_one_member_needs_no_pooling():
-    logits = random_logits(10, members=1, items=200)
+    logits = random_logits(10, members=1, examples=200)
     labels = sample(Prediction.from_logits(logits / 2).probs, seed=11)
     before, after = (fit_temperature(logits, labels, pooling=pooling) for pooling in ("before", "after"))
     assert before.temperature == pytest.approx(after.temperature, rel=1e-5)
@@ -111,7 +114,7 @@ def test_one_member_needs_no_pooling():
 
 
 def test_float32_outputs_are_fitted_in_float64():
-    logits = random_logits(12, items=200)
+    logits = random_logits(12, examples=200)
     labels = sample(Prediction.from_logits(logits / 2).probs, seed=13)
     assert fit_temperature(logits.float(), labels).temperature == pytest.approx(
         fit_temperature(logits, labels).temperature, rel=1e-4
@@ -127,9 +130,9 @@ def test_what_is_refused():
     for temperature in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(MetricError, match="positive and finite"):
             Temperature(temperature)
-    with pytest.raises(MetricError, match="item 2 is 4"):
+    with pytest.raises(MetricError, match="got 4 for example 2"):
         fit_temperature(logits, torch.tensor([0, 1, 4]))
-    with pytest.raises(MetricError, match=r"shape \[3\], however: \[2\]"):
+    with pytest.raises(MetricError, match=r"shape \[3\]; got \[2\]"):
         fit_temperature(logits, labels[:2])
     with pytest.raises(MetricError, match="NaN"):
         fit_temperature(logits * math.nan, labels)

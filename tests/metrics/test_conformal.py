@@ -17,10 +17,10 @@ properties = settings(max_examples=25, deadline=None, database=None, derandomize
 KINDS = [("lac", False), ("aps", False), ("aps", True), ("raps", False), ("raps", True)]
 
 
-def exchangeable(items: int, seed: int, classes: int = 6, honest: float = 1.0) -> tuple[Tensor, Tensor]:
+def exchangeable(examples: int, seed: int, classes: int = 6, honest: float = 1.0) -> tuple[Tensor, Tensor]:
     """Labels drawn from probabilities that the network sharpens by the factor ``honest``: coverage must not care."""
     generator = torch.Generator().manual_seed(seed)
-    logits = 1.5 * torch.randn(items, classes, generator=generator, dtype=torch.float64)
+    logits = 1.5 * torch.randn(examples, classes, generator=generator, dtype=torch.float64)
     labels = torch.multinomial(logits.softmax(1), 1, generator=generator).squeeze(1)
     return (honest * logits).softmax(1), labels
 
@@ -42,7 +42,7 @@ def test_the_quantile_is_the_ceiling_of_n_plus_one(n: int, alpha: float, rank: i
     assert conformal_quantile(scores, alpha) == rank == math.ceil(round((n + 1) * (1 - alpha), 6))
 
 
-def test_too_few_items_give_full_sets():
+def test_too_few_examples_give_full_sets():
     assert conformal_quantile(torch.arange(8.0), 0.1) == math.inf
     probs, labels = exchangeable(8, seed=0)
     sets = fit_sets(probs, labels, alpha=0.1)
@@ -127,7 +127,7 @@ def test_raps_without_a_penalty_is_aps():
     assert raps.threshold == aps.threshold and torch.equal(raps(probs), aps(probs))
 
 
-def test_harder_items_get_larger_sets():
+def test_harder_examples_get_larger_sets():
     probs, labels = exchangeable(2000, seed=6)
     sizes = fit_sets(probs, labels, alpha=0.1)(probs).sum(1).double()
     sure = probs.amax(1) > probs.amax(1).median()
@@ -153,15 +153,15 @@ def test_size_and_coverage_by_hand():
         ({"method": "asp"}, "Did you mean aps"),
         ({"alpha": 10}, "alpha=10"),
         ({"alpha": 0.0}, "alpha=0.0"),
-        ({"method": "lac", "randomised": True}, "randomised is for aps"),
+        ({"method": "lac", "randomised": True}, "aps or raps where randomised=True"),
         ({"penalty": -1.0}, "penalty=-1.0"),
-        ({"labels": torch.tensor([0, 6])}, "item 1 is 6"),
-        ({"labels": torch.tensor([0])}, r"however: \[1\]"),
+        ({"labels": torch.tensor([0, 6])}, "got 6 for example 1"),
+        ({"labels": torch.tensor([0])}, r"got \[1\]"),
         ({"probs": torch.ones(2, 6)}, "sum to one"),
-        ({"probs": torch.full((2, 6), math.nan)}, "item 0 holds NaN"),
+        ({"probs": torch.full((2, 6), math.nan)}, "got NaN for example 0"),
         ({"probs": torch.ones(2, 1)}, "at least 2 classes"),
         ({"probs": torch.ones(2, 6, 3)}, "Flatten"),
-        ({"probs": torch.ones(0, 6), "labels": torch.zeros(0, dtype=torch.long)}, "at least one item"),
+        ({"probs": torch.ones(0, 6), "labels": torch.zeros(0, dtype=torch.long)}, "at least one example"),
     ],
 )
 def test_what_is_refused(change: dict, message: str):

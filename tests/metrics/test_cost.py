@@ -32,7 +32,7 @@ def test_conventions_of_a_small_network():
     assert found.torchinfo == found.macs + 4 * 16 + 5 + 8
     assert found.flops == 2 * found.macs + 2 * found.params
     assert [found.mult_adds(c) for c in ("macs", "torchinfo", "flops")] == [found.macs, found.torchinfo, found.flops]
-    with pytest.raises(ConfigError, match=r"macs, torchinfo, flops, however: 'mac'. Did you mean macs"):
+    with pytest.raises(ConfigError, match=r"macs, torchinfo, flops; got 'mac'. Did you mean macs"):
         found.mult_adds("mac")
 
 

@@ -14,16 +14,8 @@ from torch import Tensor
 
 from multum.errors import MetricError
 from multum.metrics import diversity as module
-from multum.metrics.diversity import (
-    disagreement,
-    disagreement_matrix,
-    diversity,
-    kl_divergence,
-    kl_matrix,
-    normalised_disagreement,
-    pair_sums,
-    q_statistic,
-)
+from multum.metrics.aggregate import diversity_metrics
+from multum.metrics.diversity import disagreement, disagreement_matrix, pair_sums
 from multum.outputs.prediction import Prediction
 
 FOUR_MEMBERS = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.5, 0.4, 0.1]], dtype=torch.float64)
@@ -31,11 +23,11 @@ FOUR_MEMBERS = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], 
 properties = settings(max_examples=50, deadline=None, database=None, derandomize=True)
 
 
-def random_case(seed: int, members: int = 4, items: int = 60, classes: int = 4) -> tuple[Prediction, Tensor]:
+def random_case(seed: int, members: int = 4, examples: int = 60, classes: int = 4) -> tuple[Prediction, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    labels = torch.randint(classes, (items,), generator=generator)
-    common = torch.randn(items, classes, generator=generator) + torch.nn.functional.one_hot(labels, classes)
-    logits = common + torch.randn(members, items, classes, generator=generator)
+    labels = torch.randint(classes, (examples,), generator=generator)
+    common = torch.randn(examples, classes, generator=generator) + torch.nn.functional.one_hot(labels, classes)
+    logits = common + torch.randn(members, examples, classes, generator=generator)
     return Prediction.from_logits(logits.double()), labels
 
 
@@ -44,7 +36,7 @@ def votes_for(rows: list[list[int]], classes: int = 3) -> Prediction:
 
 
 def test_hand_computed_values():
-    found = diversity(Prediction.from_logits(FOUR_MEMBERS.log().unsqueeze(1)))
+    found = diversity_metrics(Prediction.from_logits(FOUR_MEMBERS.log().unsqueeze(1)))
     assert found["disagreement"] == pytest.approx(0.5, abs=1e-12)
     assert found["kl"] == pytest.approx(0.401010, abs=5e-7)
     assert found["kl_both"] == pytest.approx(0.384628, abs=5e-7)
@@ -69,28 +61,31 @@ def test_plain_twins_over_pairs():
         "normalised_disagreement": sum(differ[i, j] / (1 - accuracy[i]) for i, j in ordered) / 12,
         "normalised_disagreement_ensemble": sum(differ[p] for p in pairs) / 6 / (1 - ensemble),
     }
-    found = diversity(prediction, labels)
+    found = diversity_metrics(prediction, labels)
     assert {name: found[name] for name in expected} == pytest.approx(expected, abs=1e-12)
-    matrix, divergences = disagreement_matrix(prediction), kl_matrix(prediction)
+    matrix, divergences = disagreement_matrix(prediction), pair_sums(prediction).kl_sums / n
     for i, j in ordered:
         assert matrix[i, j].item() == pytest.approx(differ[i, j], abs=1e-12)
         assert divergences[i, j].item() == pytest.approx(kl[i, j], abs=1e-12)
     assert not matrix.diagonal().any() and not divergences.diagonal().any()
 
 
-def test_the_single_functions_are_the_table():
+def test_without_labels_only_what_needs_none():
     prediction, labels = random_case(1)
-    found = diversity(prediction, labels)
-    assert found["disagreement"] == disagreement(prediction)
-    assert found["kl"] == kl_divergence(prediction) and found["kl_both"] == kl_divergence(prediction, both=True)
-    assert found["normalised_disagreement"] == normalised_disagreement(prediction, labels)
-    assert found["normalised_disagreement_ensemble"] == normalised_disagreement(prediction, labels, by="ensemble")
-    assert found["q_statistic"] == q_statistic(prediction, labels)
-    assert set(diversity(prediction)) == {"disagreement", "kl", "kl_both", "mutual_information"}
+    assert diversity_metrics(prediction, labels)["disagreement"] == disagreement(prediction)
+    assert set(diversity_metrics(prediction)) == {"disagreement", "kl", "kl_both", "mutual_information"}
+
+
+def normalised_disagreement(prediction: Prediction, labels: Tensor) -> float:
+    return diversity_metrics(prediction, labels)["normalised_disagreement"]
+
+
+def q_statistic(prediction: Prediction, labels: Tensor) -> float:
+    return diversity_metrics(prediction, labels)["q_statistic"]
 
 
 def test_normalised_by_hand():
-    # Member 0 is right on 2 of 4, member 1 on 3 of 4; they differ on one item.
+    # Member 0 is right on 2 of 4, member 1 on 3 of 4; they differ on one example.
     prediction, labels = votes_for([[0, 0, 1, 1], [0, 0, 0, 1]]), torch.tensor([0, 0, 0, 0])
     assert normalised_disagreement(prediction, labels) == pytest.approx((0.25 / 0.5 + 0.25 / 0.25) / 2)
 
@@ -109,8 +104,8 @@ def test_the_q_statistic_by_hand():
 
 @properties
 @given(st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 20), st.integers(2, 5))
-def test_bounds(seed: int, members: int, items: int, classes: int):
-    found = diversity(*random_case(seed, members, items, classes))
+def test_bounds(seed: int, members: int, examples: int, classes: int):
+    found = diversity_metrics(*random_case(seed, members, examples, classes))
     assert 0 <= found["disagreement"] <= 1
     assert found["kl"] >= 0 and found["kl_both"] >= 0
     assert 0 <= found["mutual_information"] <= math.log(min(members, classes)) + 1e-12
@@ -119,14 +114,14 @@ def test_bounds(seed: int, members: int, items: int, classes: int):
 
 def test_equal_members_do_not_differ():
     one, labels = random_case(2, members=1)
-    found = diversity(Prediction.from_logits(one.logits.expand(4, -1, -1)), labels)
+    found = diversity_metrics(Prediction.from_logits(one.logits.expand(4, -1, -1)), labels)
     assert found["disagreement"] == found["normalised_disagreement"] == 0
     assert found["kl"] == pytest.approx(0, abs=1e-12) and found["mutual_information"] == pytest.approx(0, abs=1e-12)
     assert found["q_statistic"] == 1.0
 
 
 def test_one_member_disagrees_with_nobody():
-    found = diversity(*random_case(3, members=1))
+    found = diversity_metrics(*random_case(3, members=1))
     assert math.isnan(found.pop("q_statistic"))
     assert len(found) == 6 and all(value == pytest.approx(0, abs=1e-12) for value in found.values())
 
@@ -134,59 +129,58 @@ def test_one_member_disagrees_with_nobody():
 def test_perfect_members_have_no_error_to_divide_by():
     prediction, labels = votes_for([[0, 1], [0, 1]]), torch.tensor([0, 1])
     assert math.isnan(normalised_disagreement(prediction, labels))
-    assert math.isnan(normalised_disagreement(prediction, labels, by="ensemble"))
+    assert math.isnan(diversity_metrics(prediction, labels)["normalised_disagreement_ensemble"])
 
 
 def test_a_class_of_probability_zero():
     masked = torch.tensor([[[0.0, 0.0, -math.inf]], [[0.0, 0.0, 0.0]]], dtype=torch.float64)
-    matrix = kl_matrix(Prediction.from_logits(masked))
+    matrix = pair_sums(Prediction.from_logits(masked)).kl_sums
     assert matrix[0, 1].item() == pytest.approx(math.log(1.5)) and matrix[1, 0] == math.inf
-    both = kl_matrix(Prediction.from_logits(masked[:1].expand(2, -1, -1)))
+    both = pair_sums(Prediction.from_logits(masked[:1].expand(2, -1, -1))).kl_sums
     assert both.tolist() == [[0, 0], [0, 0]]
 
 
 def test_mutual_information_in_and_out_of_distribution():
     known, _ = random_case(4)
-    foreign = Prediction.from_logits(known.logits * torch.tensor([1.0, -1.0, 1.0, -1.0]).double().view(4, 1, 1))
-    assert diversity(foreign)["mutual_information"] > diversity(known)["mutual_information"] + 0.1
+    outside = Prediction.from_logits(known.logits * torch.tensor([1.0, -1.0, 1.0, -1.0]).double().view(4, 1, 1))
+    assert diversity_metrics(outside)["mutual_information"] > diversity_metrics(known)["mutual_information"] + 0.1
 
 
 @pytest.mark.parametrize("size", [1, 100, 16 * 7])
 def test_slices_do_not_change_anything(size: int, monkeypatch: pytest.MonkeyPatch):
     prediction, labels = random_case(5)
-    whole = diversity(prediction, labels)
+    whole = diversity_metrics(prediction, labels)
     monkeypatch.setattr(module, "SLICE", size)
-    assert diversity(prediction, labels) == pytest.approx(whole, abs=1e-12)
+    assert diversity_metrics(prediction, labels) == pytest.approx(whole, abs=1e-12)
 
 
 def test_sums_add_up():
     prediction, labels = random_case(6)
     halves = [Prediction.from_logits(prediction.logits[:, part]) for part in (slice(0, 25), slice(25, None))]
     total = pair_sums(halves[0], labels[:25]) + pair_sums(halves[1], labels[25:])
-    assert module.diversity_of_sums(total) == pytest.approx(diversity(prediction, labels), abs=1e-12)
+    for name, value in diversity_metrics(prediction, labels).items():
+        assert getattr(total, name) == pytest.approx(value, abs=1e-12), name
     with pytest.raises(MetricError, match="labels True and False"):
         pair_sums(halves[0], labels[:25]) + pair_sums(halves[1])
     with pytest.raises(MetricError, match="4 and 3 members"):
         pair_sums(prediction) + pair_sums(Prediction.from_logits(prediction.logits[:3]))
 
 
-def test_pixels_are_items():
+def test_pixels_are_examples():
     generator = torch.Generator().manual_seed(7)
     logits = torch.randn(3, 2, 4, 5, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (2, 5), generator=generator)
-    flat = diversity(Prediction.from_logits(logits.movedim(2, -1).reshape(3, 10, 4)), labels.flatten())
-    assert diversity(Prediction.from_logits(logits), labels) == pytest.approx(flat, abs=1e-12)
+    flat = diversity_metrics(Prediction.from_logits(logits.movedim(2, -1).reshape(3, 10, 4)), labels.flatten())
+    assert diversity_metrics(Prediction.from_logits(logits), labels) == pytest.approx(flat, abs=1e-12)
 
 
 def test_what_is_refused():
     prediction, labels = random_case(8)
-    with pytest.raises(MetricError, match="'pair'"):
-        normalised_disagreement(prediction, labels, by="pair")
-    with pytest.raises(MetricError, match="item 3 is 9"):
-        diversity(prediction, labels.clone().index_fill_(0, torch.tensor([3]), 9))
-    with pytest.raises(MetricError, match="member 2, item 5 holds NaN"):
+    with pytest.raises(MetricError, match="got 9 for example 3"):
+        diversity_metrics(prediction, labels.clone().index_fill_(0, torch.tensor([3]), 9))
+    with pytest.raises(MetricError, match="got NaN for member 2, example 5"):
         logits = prediction.logits.clone()
         logits[2, 5, 1] = math.nan
-        diversity(Prediction.from_logits(logits))
-    with pytest.raises(MetricError, match="at least one item"):
-        diversity(Prediction.from_logits(torch.zeros(2, 0, 3)))
+        diversity_metrics(Prediction.from_logits(logits))
+    with pytest.raises(MetricError, match="at least one example"):
+        diversity_metrics(Prediction.from_logits(torch.zeros(2, 0, 3)))

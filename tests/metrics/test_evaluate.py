@@ -1,4 +1,4 @@
-"""`multum.evaluate`: the numbers of the metrics on all items at once, streamed; foreign sets, shift, and refusals."""
+"""`multum.evaluate`: the numbers of the metrics on all examples at once, streamed; OOD sets, shift, and refusals."""
 
 from __future__ import annotations
 
@@ -15,11 +15,9 @@ from multum.data import Data, Part
 from multum.data.corruptions import CORRUPTIONS, corrupt
 from multum.errors import ConfigError, DataError, MetricError, MultumError
 from multum.files import dumps
-from multum.metrics.classification import classification
-from multum.metrics.diversity import diversity
+from multum.metrics.aggregate import classification_metrics, detection, diversity_metrics, regression_metrics
 from multum.metrics.evaluate import SEVERITIES, evaluate, measure
-from multum.metrics.ood import detection, scores
-from multum.metrics.regression import regression
+from multum.metrics.ood import scores
 from multum.outputs.prediction import RegressionPrediction
 
 
@@ -56,33 +54,33 @@ def known() -> tuple[multum.Ensemble, Data]:
 
 
 @pytest.mark.parametrize("batch_size", [7, 512])
-def test_the_numbers_are_those_of_all_items_at_once(known, batch_size):
+def test_the_numbers_are_those_of_all_examples_at_once(known, batch_size):
     ens, source = known
     told: list[int] = []
     found = evaluate(ens, source, batch_size=batch_size, advance=told.append)
     prediction = said(ens, source, source.test.x)
-    expected = classification(prediction, source.test.y) | diversity(prediction, source.test.y)
-    assert found.pop("items") == 30 and found.pop("members") == 3
+    expected = classification_metrics(prediction, source.test.y) | diversity_metrics(prediction, source.test.y)
+    assert found.pop("examples") == 30 and found.pop("members") == 3
     assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
     assert sum(told) == 30
 
 
-def test_foreign_sets_are_told_apart_as_on_all_items_at_once(known):
+def test_ood_sets_are_told_apart_as_on_all_examples_at_once(known):
     ens, source = known
-    foreign = {"dark": images(25, seed=2) // 4, "other": images(11, seed=3)}
-    numbers = evaluate(ens, source, ood=foreign, batch_size=8)
+    outside = {"dark": images(25, seed=2) // 4, "other": images(11, seed=3)}
+    numbers = evaluate(ens, source, ood=outside, batch_size=8)
     found = numbers["ood"]
     inside = scores(said(ens, source, source.test.x))
-    expected = detection(inside, {name: scores(said(ens, source, x)) for name, x in foreign.items()})
+    expected = detection(inside, {name: scores(said(ens, source, x)) for name, x in outside.items()})
     assert found.keys() == {"dark", "other"} and found["dark"].keys() == inside.keys()
     for name, table in expected.items():
         for score, cell in table.items():
             assert found[name][score] == pytest.approx(cell, abs=1e-9), (name, score)
-    informed = {name: float(said(ens, source, x).mutual_information.mean()) for name, x in foreign.items()}
+    informed = {name: float(said(ens, source, x).mutual_information.mean()) for name, x in outside.items()}
     assert numbers["ood_mutual_information"] == pytest.approx(informed, rel=1e-5)
 
 
-def test_shift_measures_the_corrupted_items(known):
+def test_shift_measures_the_corrupted_examples(known):
     ens, source = known
     found = evaluate(ens, source, shift=["contrast", "gaussian_noise"], seed=3)
     assert list(found["shift"]) == ["contrast", "gaussian_noise"]
@@ -92,29 +90,29 @@ def test_shift_measures_the_corrupted_items(known):
         for severity, cell in row.items():
             draw = torch.Generator().manual_seed(3000 + CORRUPTIONS.index(name) * 10 + int(severity))
             x = corrupt(source.test.x, name=name, severity=int(severity), generator=draw)
-            measured = classification(said(ens, source, x), source.test.y)
+            measured = classification_metrics(said(ens, source, x), source.test.y)
             assert cell == pytest.approx({k: measured[k] for k in ("accuracy", "nll", "ece")}, rel=1e-5)
             cells.append(cell)
     for mean, of in (("cacc", "accuracy"), ("cnll", "nll"), ("cece", "ece")):
         assert found[mean] == pytest.approx(sum(cell[of] for cell in cells) / 10)
 
 
-def test_one_corruption_is_the_same_alone_as_among_others_and_on_fewer_items(known):
+def test_one_corruption_is_the_same_alone_as_among_others_and_on_fewer_examples(known):
     ens, source = known
     both = evaluate(ens, source, shift=["impulse_noise", "fog"])["shift"]
     assert evaluate(ens, source, shift=["fog"])["shift"]["fog"] == both["fog"]
     told: list[int] = []
-    few = measure(ens, source, shift=["fog"], shift_items=10, advance=told.append)
+    few = measure(ens, source, shift=["fog"], shift_examples=10, advance=told.append)
     assert sum(told) == 30 + 5 * 10
     assert {round(cell["accuracy"] * 10, 9) % 1 for cell in few.numbers["shift"]["fog"].values()} == {0.0}
 
 
-def test_values_of_items_average_to_the_numbers(known):
+def test_values_of_examples_average_to_the_numbers(known):
     ens, source = known
     found = measure(ens, source, batch_size=8)
     for name in ("accuracy", "nll", "brier"):
-        assert found.items[name].shape == (30,)
-        assert float(found.items[name].double().mean()) == pytest.approx(found.numbers[name], rel=1e-6)
+        assert found.examples[name].shape == (30,)
+        assert float(found.examples[name].double().mean()) == pytest.approx(found.numbers[name], rel=1e-6)
 
 
 def test_a_regression_is_measured_in_the_targets_units():
@@ -124,10 +122,10 @@ def test_a_regression_is_measured_in_the_targets_units():
     found = evaluate(ens, source, batch_size=50)
     prediction = multum.predict(ens, source.prepare(source.test.x))
     assert isinstance(prediction, RegressionPrediction)
-    expected = regression(prediction, source.test.y, mean=source.target_mean, std=source.target_std)
+    expected = regression_metrics(prediction, source.test.y, mean=source.target_mean, std=source.target_std)
     assert {k: found[k] for k in expected} == pytest.approx(expected, rel=1e-5)
     json.dumps(found, allow_nan=False)
-    with pytest.raises(MetricError, match="for classification, however: this is regression"):
+    with pytest.raises(MetricError, match="need task classification; got regression"):
         evaluate(ens, source, shift=["fog"])
 
 
@@ -183,8 +181,8 @@ def fixed(row: list[float]) -> multum.Ensemble:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ([0.0, math.nan, 0.0, 0.0], "member 0, item 0 holds NaN. Look for overflow"),
-        ([0.0, math.inf, 0.0, 0.0], r"item 0 holds \+inf"),
+        ([0.0, math.nan, 0.0, 0.0], "got NaN for member 0, example 0. Look for overflow"),
+        ([0.0, math.inf, 0.0, 0.0], r"got \+inf, or nothing but -inf, for member 0, example 0"),
     ],
 )
 def test_outputs_that_are_no_numbers_are_refused(row, message):
@@ -196,7 +194,7 @@ def test_outputs_that_are_no_numbers_are_refused(row, message):
 
 
 def test_foreign_outputs_that_are_no_numbers_are_refused():
-    """Known items are fine; a foreign one overflows."""
+    """Known examples are fine; a outside one overflows."""
 
     class Overflows(Fixed):
         def forward(self, x: Tensor) -> Tensor:
@@ -207,17 +205,17 @@ def test_foreign_outputs_that_are_no_numbers_are_refused():
     bright = torch.full((3, 1, 8, 8), 255, dtype=torch.uint8)
     dim = replace(source, test=Part(source.test.x // 2, source.test.y), mean=torch.tensor(0.0), std=torch.tensor(0.25))
     assert math.isfinite(evaluate(ens, dim)["nll"])
-    with pytest.raises(MetricError, match="holds NaN"):
+    with pytest.raises(MetricError, match="got NaN"):
         evaluate(ens, dim, ood={"bright": bright})
 
 
 @pytest.mark.parametrize(
     ("labels", "message"),
     [
-        (torch.tensor([0] * 29 + [4]), "labels of 4 classes are 0 to 3, however: item 29 is 4"),
-        (torch.tensor([-1] + [0] * 29), "item 0 is -1"),
-        (torch.zeros(30), "labels are integers, however: torch.float32"),
-        (torch.zeros(30, 2, dtype=torch.long), r"however: \[30, 2\]"),
+        (torch.tensor([0] * 29 + [4]), "labels of 4 classes must be 0 to 3; got 4 for example 29"),
+        (torch.tensor([-1] + [0] * 29), "got -1 for example 0"),
+        (torch.zeros(30), "labels must be integers; got torch.float32"),
+        (torch.zeros(30, 2, dtype=torch.long), r"got \[30, 2\]"),
     ],
 )
 def test_labels_that_are_refused(known, labels, message):
@@ -229,9 +227,12 @@ def test_labels_that_are_refused(known, labels, message):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"ood": {"empty": images(0, 0)}}, "a foreign set has items, however: empty is empty"),
-        ({"ood": {"large": images(4, 0).repeat(1, 1, 2, 2)}}, r"shape \(1, 8, 8\) .* large has \(1, 16, 16\); resize"),
-        ({"ood": {"flat": images(4, 0).flatten(1)}}, r"flat has \(64,\)"),
+        ({"ood": {"empty": images(0, 0)}}, "an OOD set must have examples; got none for empty"),
+        (
+            {"ood": {"large": images(4, 0).repeat(1, 1, 2, 2)}},
+            r"shape \(1, 8, 8\); got \(1, 16, 16\) for large. Resize",
+        ),
+        ({"ood": {"flat": images(4, 0).flatten(1)}}, r"got \(64,\) for flat"),
         ({"shift": ["fogg"]}, "got 'fogg'. Did you mean fog"),
         ({"shift": ["fog", "saturate"]}, "saturate must have images in colour; got grey ones"),
     ],
@@ -252,21 +253,25 @@ def test_one_class_only():
 
 
 def test_a_foreign_table_is_refused(known):
-    with pytest.raises(DataError, match="a foreign set has items of shape"):
+    with pytest.raises(DataError, match="examples of an OOD set must have"):
         evaluate(*known, ood={"table": multum.load_data("diabetes").test.x})
 
 
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        (lambda d: d, {"batch_size": 0}, "batch_size is at least 1, however: batch_size=0"),
+        (lambda d: d, {"batch_size": 0}, "batch_size must be at least 1; got batch_size=0"),
         (lambda d: d, {"batch_size": -4}, "batch_size=-4"),
-        (lambda d: d, {"shift": ["fog"], "shift_items": 0}, "shift_items is at least 1, or None, however"),
-        (lambda d: replace(d, test=Part(d.test.x, d.test.y[:29])), {}, "equally many, however: 30 and 29"),
-        (lambda d: replace(d, test=Part(d.test.x[:29], d.test.y)), {}, "equally many, however: 29 and 30"),
-        (lambda d: replace(d, test=Part(d.test.x[:0], d.test.y[:0])), {}, "the test part of noise has items"),
-        (lambda d: replace(d, test=Part(d.test.x[..., :5], d.test.y)), {}, r"\(1, 8, 8\), however: \(1, 8, 5\)"),
-        (lambda d: multum.load_data("diabetes"), {}, "one task, however: regression and classification"),
+        (lambda d: d, {"shift": ["fog"], "shift_examples": 0}, "shift_examples must be at least 1, or None; got"),
+        (
+            lambda d: replace(d, test=Part(d.test.x, d.test.y[:29])),
+            {},
+            "as many test examples as targets; got 30 and 29",
+        ),
+        (lambda d: replace(d, test=Part(d.test.x[:29], d.test.y)), {}, "got 29 and 30"),
+        (lambda d: replace(d, test=Part(d.test.x[:0], d.test.y[:0])), {}, "the test part of noise must have examples"),
+        (lambda d: replace(d, test=Part(d.test.x[..., :5], d.test.y)), {}, r"\(1, 8, 8\); got \(1, 8, 5\)"),
+        (lambda d: multum.load_data("diabetes"), {}, "the same task; got regression and classification"),
     ],
 )
 def test_arguments_are_refused_before_anything_runs(known, change, options, message):

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from multum.errors import MetricError
-from multum.metrics.intervals import METHODS, ConformalIntervals, fit_intervals
+from multum.metrics.conformal import INTERVALS, ConformalIntervals, fit_intervals
 from multum.outputs.prediction import RegressionPrediction
 
 
-def exchangeable(items: int, seed: int, belief: float = 1.0) -> tuple[RegressionPrediction, Tensor]:
-    """Two members around the truth, noise that differs between items, and stds off by the factor ``belief``."""
+def exchangeable(examples: int, seed: int, belief: float = 1.0) -> tuple[RegressionPrediction, Tensor]:
+    """Two members around the truth, noise that differs between examples, and stds off by the factor ``belief``."""
     generator = torch.Generator().manual_seed(seed)
-    truth = torch.randn(items, generator=generator, dtype=torch.float64)
-    noise = 0.1 + 2 * torch.rand(items, generator=generator, dtype=torch.float64)
-    targets = truth + noise * torch.randn(items, generator=generator, dtype=torch.float64)
-    means = truth + 0.1 * torch.randn(2, items, generator=generator, dtype=torch.float64)
+    truth = torch.randn(examples, generator=generator, dtype=torch.float64)
+    noise = 0.1 + 2 * torch.rand(examples, generator=generator, dtype=torch.float64)
+    targets = truth + noise * torch.randn(examples, generator=generator, dtype=torch.float64)
+    means = truth + 0.1 * torch.randn(2, examples, generator=generator, dtype=torch.float64)
     members = torch.stack([means, (belief * noise).square().expand(2, -1)], dim=2)
     return RegressionPrediction(members), targets
 
@@ -29,7 +29,7 @@ def part(prediction: RegressionPrediction, rows: slice) -> RegressionPrediction:
 
 
 @pytest.mark.parametrize("belief", [0.3, 3.0])
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", INTERVALS)
 def test_coverage_on_exchangeable_data(method: str, belief: float):
     alpha, calibration, trials = 0.2, 60, 40
     covered = 0.0
@@ -71,7 +71,7 @@ def test_widths_follow_doubt_except_for_split():
     prediction, targets = exchangeable(2000, seed=2)
     doubt = prediction.variance
     wide, narrow = doubt > doubt.quantile(0.8), doubt < doubt.quantile(0.2)
-    for method in METHODS:
+    for method in INTERVALS:
         low, high = fit_intervals(prediction, targets, method=method)(prediction)
         width = high - low
         ratio = (width[wide].mean() / width[narrow].mean()).item()
@@ -84,8 +84,8 @@ def test_an_interval_turned_inside_out_is_its_middle():
     assert low.item() == high.item() == pytest.approx(3.0, abs=1e-9)
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_too_few_items_give_the_whole_line(method: str):
+@pytest.mark.parametrize("method", INTERVALS)
+def test_too_few_examples_give_the_whole_line(method: str):
     prediction, targets = exchangeable(8, seed=3)
     rule = fit_intervals(prediction, targets, alpha=0.1, method=method)
     assert rule.threshold == math.inf and rule.coverage(prediction, targets) == 1.0
@@ -99,7 +99,7 @@ def test_what_is_refused():
     for alpha in (0, 1, 10):
         with pytest.raises(MetricError, match=f"alpha={alpha}"):
             fit_intervals(prediction, targets, alpha=alpha)
-    with pytest.raises(MetricError, match="one shape"):
+    with pytest.raises(MetricError, match="the same shape"):
         fit_intervals(prediction, targets[:5])
-    with pytest.raises(MetricError, match="targets are finite"):
+    with pytest.raises(MetricError, match="targets must be finite"):
         fit_intervals(prediction, targets * math.nan)

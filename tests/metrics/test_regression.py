@@ -12,27 +12,28 @@ from scipy import stats
 from torch import Tensor
 
 from multum.errors import MetricError
-from multum.metrics.regression import coverage, in_units, item_nll, mean_width, pit, quantile_curve, regression, rmse
+from multum.metrics.aggregate import regression_metrics
+from multum.metrics.regression import coverage, example_nll, in_units, mean_width, pit, quantile_curve, rmse
 from multum.outputs.prediction import RegressionPrediction
 
 properties = settings(max_examples=50, deadline=None, database=None, derandomize=True)
 
 
-def random_case(seed: int, members: int = 3, items: int = 50) -> tuple[RegressionPrediction, Tensor]:
+def random_case(seed: int, members: int = 3, examples: int = 50) -> tuple[RegressionPrediction, Tensor]:
     generator = torch.Generator().manual_seed(seed)
-    means = torch.randn(members, items, generator=generator, dtype=torch.float64)
-    variances = 0.1 + torch.rand(members, items, generator=generator, dtype=torch.float64)
-    targets = 2 * torch.randn(items, generator=generator, dtype=torch.float64)
+    means = torch.randn(members, examples, generator=generator, dtype=torch.float64)
+    variances = 0.1 + torch.rand(members, examples, generator=generator, dtype=torch.float64)
+    targets = 2 * torch.randn(examples, generator=generator, dtype=torch.float64)
     return RegressionPrediction(torch.stack([means, variances], dim=2)), targets
 
 
-def well_specified(items: int, scale: float = 1.0) -> tuple[RegressionPrediction, Tensor]:
+def well_specified(examples: int, scale: float = 1.0) -> tuple[RegressionPrediction, Tensor]:
     """Targets drawn from the mixture itself; predicted stds are off by the factor ``scale``."""
-    prediction, _ = random_case(0, items=items)
+    prediction, _ = random_case(0, examples=examples)
     generator = torch.Generator().manual_seed(1)
-    chosen = torch.randint(3, (items,), generator=generator)
+    chosen = torch.randint(3, (examples,), generator=generator)
     means, variances = (part.gather(0, chosen.unsqueeze(0))[0] for part in prediction.members.unbind(2))
-    targets = means + variances.sqrt() * torch.randn(items, generator=generator, dtype=torch.float64)
+    targets = means + variances.sqrt() * torch.randn(examples, generator=generator, dtype=torch.float64)
     members = prediction.members.clone()
     members[:, :, 1] *= scale**2
     return RegressionPrediction(members), targets
@@ -40,7 +41,7 @@ def well_specified(items: int, scale: float = 1.0) -> tuple[RegressionPrediction
 
 def test_hand_computed_mixture():
     prediction = RegressionPrediction(torch.tensor([[[1.0, 0.5]], [[3.0, 1.5]]], dtype=torch.float64))
-    found = regression(prediction, torch.tensor([2.5], dtype=torch.float64))
+    found = regression_metrics(prediction, torch.tensor([2.5], dtype=torch.float64))
     assert found["aleatoric"] + found["epistemic"] == pytest.approx(2.0, abs=1e-12)  # not the paper's 4.0
     assert found["rmse"] == pytest.approx(0.5)
     density = stats.norm(1, math.sqrt(0.5)).pdf(2.5) / 2 + stats.norm(3, math.sqrt(1.5)).pdf(2.5) / 2
@@ -51,7 +52,10 @@ def test_hand_computed_mixture():
 
 def test_original_units():
     prediction, targets = random_case(0)
-    alone, units = regression(prediction, targets), regression(prediction, 20 + 7 * targets, mean=20.0, std=7.0)
+    alone, units = (
+        regression_metrics(prediction, targets),
+        regression_metrics(prediction, 20 + 7 * targets, mean=20.0, std=7.0),
+    )
     for name, expected in {
         "rmse": 7 * alone["rmse"],
         "nll": alone["nll"] + math.log(7),
@@ -78,15 +82,15 @@ def test_scipy_agrees(seed: int):
     means, variances = (part.numpy() for part in prediction.members.unbind(2))
     gaussians = stats.norm(means, variances**0.5)
     density, below = gaussians.pdf(targets).mean(0), gaussians.cdf(targets).mean(0)
-    assert item_nll(prediction, targets).numpy() == pytest.approx(-torch.tensor(density).log().numpy(), abs=1e-10)
+    assert example_nll(prediction, targets).numpy() == pytest.approx(-torch.tensor(density).log().numpy(), abs=1e-10)
     assert pit(prediction, targets).numpy() == pytest.approx(below, abs=1e-12)
     assert rmse(prediction.mean, targets) == pytest.approx(((prediction.mean - targets) ** 2).mean().item() ** 0.5)
 
 
 @properties
 @given(st.integers(0, 2**31), st.integers(1, 5), st.integers(1, 20))
-def test_pooling_never_hurts(seed: int, members: int, items: int):
-    found = regression(*random_case(seed, members, items))
+def test_pooling_never_hurts(seed: int, members: int, examples: int):
+    found = regression_metrics(*random_case(seed, members, examples))
     assert found["gain_nll"] <= 1e-12 and found["gain_rmse"] <= 1e-12
     if members == 1:
         assert found["epistemic"] == 0 and found["nll"] == pytest.approx(found["nll_moments"], abs=1e-12)
@@ -94,24 +98,24 @@ def test_pooling_never_hurts(seed: int, members: int, items: int):
 
 def test_the_nll_of_a_far_target_does_not_underflow():
     prediction = RegressionPrediction(torch.tensor([[[0.0, 1.0]], [[1.0, 1.0]]]))
-    assert item_nll(prediction, torch.tensor([1e4])).item() == pytest.approx(0.5 * 9999**2, rel=1e-6)
+    assert example_nll(prediction, torch.tensor([1e4])).item() == pytest.approx(0.5 * 9999**2, rel=1e-6)
 
 
 def test_well_specified_predictions_are_calibrated():
     prediction, targets = well_specified(20_000)
-    found = regression(prediction, targets, levels=(0.5, 0.9, 0.99))
-    for level in (0.5, 0.9, 0.99):
+    found = regression_metrics(prediction, targets)
+    for level in (0.5, 0.9, 0.95):
         assert found[f"coverage_{100 * level:g}"] == pytest.approx(
             level, abs=4 * math.sqrt(level * (1 - level) / 20_000)
         )
     assert found["quantile_error"] < 0.01
-    assert found["width_50"] < found["width_90"] < found["width_99"]
+    assert found["width_50"] < found["width_90"] < found["width_95"]
 
 
 @pytest.mark.parametrize(("scale", "sign"), [(0.5, -1), (2.0, 1)])
 def test_wrong_spreads_are_seen(scale: float, sign: int):
     prediction, targets = well_specified(5000, scale)
-    found = regression(prediction, targets)
+    found = regression_metrics(prediction, targets)
     assert sign * (found["coverage_90"] - 0.9) > 0.04
     assert found["quantile_error"] > 0.04
 
@@ -135,26 +139,26 @@ def test_intervals_by_hand():
 def test_further_axes_are_items():
     generator = torch.Generator().manual_seed(5)
     outputs, targets = torch.randn(3, 4, 2, 5, generator=generator), torch.randn(4, 5, generator=generator)
-    dense = regression(RegressionPrediction.from_outputs(outputs), targets)
-    flat = regression(RegressionPrediction.from_outputs(outputs.movedim(2, -1).reshape(3, 20, 2)), targets.flatten())
+    dense = regression_metrics(RegressionPrediction.from_outputs(outputs), targets)
+    flat = regression_metrics(
+        RegressionPrediction.from_outputs(outputs.movedim(2, -1).reshape(3, 20, 2)), targets.flatten()
+    )
     assert dense == pytest.approx(flat, abs=1e-6)
 
 
 def test_what_is_refused():
     prediction, targets = random_case(6)
-    with pytest.raises(MetricError, match=r"one shape, however: \[50, 1\] and \[50\]"):
-        regression(prediction, targets.unsqueeze(1))
+    with pytest.raises(MetricError, match=r"the same shape; got \[50, 1\] and \[50\]"):
+        regression_metrics(prediction, targets.unsqueeze(1))
     with pytest.raises(MetricError, match="std=0"):
-        regression(prediction, targets, std=0.0)
-    with pytest.raises(MetricError, match="targets are finite, however: item 0 is nan"):
-        regression(prediction, targets * math.nan)
-    with pytest.raises(MetricError, match="predicted means are finite"):
-        regression(RegressionPrediction(prediction.members * math.nan), targets)
-    with pytest.raises(MetricError, match="variances are positive"):
-        regression(RegressionPrediction(-prediction.members.abs()), targets)
-    with pytest.raises(MetricError, match="level=95"):
-        regression(prediction, targets, levels=[95])
+        regression_metrics(prediction, targets, std=0.0)
+    with pytest.raises(MetricError, match="targets must be finite; got nan for example 0"):
+        regression_metrics(prediction, targets * math.nan)
+    with pytest.raises(MetricError, match="predicted means must be finite"):
+        regression_metrics(RegressionPrediction(prediction.members * math.nan), targets)
+    with pytest.raises(MetricError, match="variances must be positive"):
+        regression_metrics(RegressionPrediction(-prediction.members.abs()), targets)
     with pytest.raises(MetricError, match="'modes'"):
-        item_nll(prediction, targets, of="modes")
+        example_nll(prediction, targets, of="modes")
     with pytest.raises(MetricError, match="levels=0"):
         quantile_curve(prediction, targets, levels=0)

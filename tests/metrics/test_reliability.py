@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from multum.errors import MetricError
-from multum.metrics.reliability import adaptive_ece, bin_sums, ece, ece_of_sums, reliability_curve, share_ties
+from multum.metrics.calibration import adaptive_ece, bin_sums, ece, ece_of_sums, reliability_curve, share_ties
 from multum.outputs.prediction import Prediction
 
 CONFIDENCE = torch.tensor([1, 1, 0.95, 0.94, 0.7, 0.68, 0.4, 0.1], dtype=torch.float64)
@@ -97,18 +97,18 @@ def test_sums_add_up_over_batches():
     assert ece_of_sums(parts) == pytest.approx(0.22125, abs=1e-12)
 
 
-@pytest.mark.parametrize(("items", "bins"), [(100, 15), (7, 3), (4, 15), (1, 2)])
-def test_adaptive_bins_are_equally_full(items: int, bins: int):
-    generator = torch.Generator().manual_seed(items)
-    confidence = torch.rand(items, generator=generator, dtype=torch.float64)
-    correct = torch.rand(items, generator=generator) < 0.6
+@pytest.mark.parametrize(("examples", "bins"), [(100, 15), (7, 3), (4, 15), (1, 2)])
+def test_adaptive_bins_are_equally_full(examples: int, bins: int):
+    generator = torch.Generator().manual_seed(examples)
+    confidence = torch.rand(examples, generator=generator, dtype=torch.float64)
+    correct = torch.rand(examples, generator=generator) < 0.6
     curve = reliability_curve(confidence, correct, bins=bins, adaptive=True)
-    sizes = (curve.weight * items).round()
-    assert sizes.sum() == items and sizes.max() - sizes.min() <= 1
-    order = sorted(range(items), key=lambda i: confidence[i].item())
-    cuts = [order[k * items // bins : (k + 1) * items // bins] for k in range(bins)]
+    sizes = (curve.weight * examples).round()
+    assert sizes.sum() == examples and sizes.max() - sizes.min() <= 1
+    order = sorted(range(examples), key=lambda i: confidence[i].item())
+    cuts = [order[k * examples // bins : (k + 1) * examples // bins] for k in range(bins)]
     gaps = [abs(sum(float(correct[i]) - float(confidence[i]) for i in cut)) for cut in cuts]
-    assert adaptive_ece(confidence, correct, bins=bins) == pytest.approx(sum(gaps) / items, abs=1e-12)
+    assert adaptive_ece(confidence, correct, bins=bins) == pytest.approx(sum(gaps) / examples, abs=1e-12)
     assert curve.edges.shape == (bins + 1,) and (curve.edges.diff() >= 0).all()
 
 
@@ -134,15 +134,15 @@ def test_tied_values_become_their_mean():
 
 @pytest.mark.parametrize("metric", [ece, adaptive_ece, reliability_curve])
 def test_what_is_refused(metric):
-    with pytest.raises(MetricError, match=r"between 0 and 1, however: 3\.0"):
+    with pytest.raises(MetricError, match=r"between 0 and 1; got 3\.0"):
         metric(torch.tensor([0.5, 3.0]), torch.tensor([1, 0]))
-    with pytest.raises(MetricError, match=r"one shape, however: \[3\] and \[2\]"):
+    with pytest.raises(MetricError, match=r"the same shape; got \[3\] and \[2\]"):
         metric(torch.tensor([0.5, 0.5]), torch.tensor([1, 0, 1]))
-    with pytest.raises(MetricError, match="0 and 1, however"):
+    with pytest.raises(MetricError, match="hold 0 and 1 only"):
         metric(torch.tensor([0.5, 0.5]), torch.tensor([1, 2]))
-    with pytest.raises(MetricError, match="item 1 is nan"):
+    with pytest.raises(MetricError, match="got nan for example 1"):
         metric(torch.tensor([0.5, float("nan")]), torch.tensor([1, 0]))
-    with pytest.raises(MetricError, match="at least one item, however: none"):
+    with pytest.raises(MetricError, match="at least one example; got none"):
         metric(torch.tensor([]), torch.tensor([]))
     with pytest.raises(MetricError, match="bins=0"):
         metric(torch.tensor([0.5]), torch.tensor([1]), bins=0)

@@ -15,7 +15,7 @@ from multum.errors import MetricError
 from multum.metrics.selective import aurc, fit_abstention, risk_coverage
 
 properties = settings(max_examples=60, deadline=None, database=None, derandomize=True)
-items = st.lists(st.tuples(st.sampled_from([0.1, 0.4, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6)
+examples = st.lists(st.tuples(st.sampled_from([0.1, 0.4, 0.5, 0.9]), st.booleans()), min_size=1, max_size=6)
 
 
 def split(pairs: list[tuple[float, bool]]) -> tuple[Tensor, Tensor]:
@@ -27,14 +27,14 @@ def aurc_of_order(correct: list[bool]) -> float:
     return sum(correct[:k].count(False) / k for k in range(1, len(correct) + 1)) / len(correct)
 
 
-def simulate(items: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def simulate(examples: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Calibrated confidences between .5 and 1: the risk above a threshold t is (1 - t) / 2."""
-    confidence = 0.5 + 0.5 * torch.rand(items, generator=generator, dtype=torch.float64)
-    return confidence, torch.rand(items, generator=generator, dtype=torch.float64) < confidence
+    confidence = 0.5 + 0.5 * torch.rand(examples, generator=generator, dtype=torch.float64)
+    return confidence, torch.rand(examples, generator=generator, dtype=torch.float64) < confidence
 
 
 @properties
-@given(items)
+@given(examples)
 def test_ties_count_as_the_mean_over_their_orders(pairs: list[tuple[float, bool]]):
     orders = [
         order for order in itertools.permutations(pairs) if all(a[0] >= b[0] for a, b in itertools.pairwise(order))
@@ -52,7 +52,7 @@ def test_the_curve():
 
 
 @properties
-@given(items)
+@given(examples)
 def test_only_the_ranking_matters_and_the_end_is_the_error_rate(pairs: list[tuple[float, bool]]):
     confidence, correct = split(pairs)
     assert aurc(confidence.log() * 3 - 7, correct) == pytest.approx(aurc(confidence, correct), abs=1e-12)
@@ -117,11 +117,18 @@ def test_with_delta_the_risk_holds_on_new_items():
     assert coverage > 0.3
 
 
+def test_every_threshold_tried_costs_a_share_of_delta():
+    """A hundred right answers bound the risk by 1 - (delta / 20)^(1 / 100) = .0516, one threshold alone by .0228."""
+    confidence, correct = torch.linspace(0.5, 1, 100), torch.ones(100)
+    assert fit_abstention(confidence, correct, risk=0.0515, delta=0.1).coverage == 0
+    assert fit_abstention(confidence, correct, risk=0.0517, delta=0.1).coverage == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "either risk or coverage"),
-        ({"risk": 0.1, "coverage": 0.5}, "either risk or coverage"),
+        ({}, "either risk or coverage must"),
+        ({"risk": 0.1, "coverage": 0.5}, "either risk or coverage must"),
         ({"risk": 5}, "risk=5"),
         ({"coverage": 0}, "coverage=0"),
         ({"risk": 0.1, "delta": 2.0}, "delta=2.0"),

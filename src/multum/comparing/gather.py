@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..metrics.statistics import over_seeds, paired_t, signed_rank
 from ..runs.cells import Cell, spec_of
-from .columns import COLUMNS, Column, columns_of, value_of
+from .columns import Column, columns, columns_of, value_of
 
 __all__ = ["LEVEL", "Found", "rows_of"]
 
@@ -67,7 +67,7 @@ def rows_of(
 
 def _values(seeds: Mapping[int, Mapping[str, Any]], latency: float | None) -> dict[str, dict[str, Any]]:
     values: dict[str, dict[str, Any]] = {}
-    for column in COLUMNS:
+    for column in columns():
         if column.key == "latency":
             if latency is not None:
                 values["latency"] = {"mean": latency, "error": None, "seeds": [latency]}
@@ -104,7 +104,7 @@ def _mark(column: Column, values: Mapping[str, dict[str, Any]], found: Found, ce
 def _as_good(column: Column, label: str, best: str, found: Found, cells: Sequence[Cell], out: Path) -> bool | None:
     """Whether paired tests find no difference to the best: over test items where they can, else over seeds."""
     common = sorted(found[label].keys() & found[best].keys())
-    if column.per_item:
+    if column.per_example:
         pairs = [tuple(_items(cells, who, seed, column.key, out) for who in (label, best)) for seed in common]
         differences = [a - b for a, b in pairs if len(a) == len(b)]
         if not differences or len(differences) < len(pairs):

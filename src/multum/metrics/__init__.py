@@ -1,1 +1,94 @@
-"""What an ensemble's uncertainty is worth: quality, calibration, OOD data, diversity, statistics, cost and speed."""
+"""What an ensemble's uncertainty is worth: quality, calibration, OOD data, diversity, statistics, cost and speed.
+
+    classification_metrics, regression_metrics, diversity_metrics, detection    every metric of whole arrays, by name
+    Accumulator                                                                 the same numbers, batch by batch
+    fit_temperature, fit_sets, fit_intervals, fit_abstention                    rules fitted on held-out examples
+    over_seeds, paired_t, signed_rank                                           how sure the numbers are
+    catalogue                                                                   what there is, as plain data
+
+`multum.evaluate` and `multum.cost` measure an ensemble on a data set and count what it costs.
+"""
+
+from .aggregate import (
+    Accumulator,
+    classification_metrics,
+    detection,
+    diversity_metrics,
+    per_member,
+    regression_metrics,
+)
+from .calibration import (
+    ReliabilityCurve,
+    Temperature,
+    adaptive_ece,
+    ece,
+    fit_temperature,
+    reliability_curve,
+)
+from .classification import accuracy, brier, example_brier, example_correct, example_nll, nll
+from .conformal import ConformalIntervals, ConformalSets, conformal_quantile, fit_intervals, fit_sets
+from .diversity import disagreement, disagreement_matrix
+from .ood import SCORES, aupr, auroc, fpr95, fpr_at_recall, histogram, scores
+from .registry import METRICS, Metric, catalogue
+from .regression import QuantileCurve, coverage, in_units, mean_width, pit, quantile_curve, rmse
+from .selective import Abstention, RiskCoverage, aurc, fit_abstention, risk_coverage
+from .speed import Speed, Speeds, compare_speed
+from .statistics import Comparison, Seeds, over_seeds, paired_t, signed_rank
+
+__all__ = [
+    "METRICS",
+    "SCORES",
+    "Abstention",
+    "Accumulator",
+    "Comparison",
+    "ConformalIntervals",
+    "ConformalSets",
+    "Metric",
+    "QuantileCurve",
+    "ReliabilityCurve",
+    "RiskCoverage",
+    "Seeds",
+    "Speed",
+    "Speeds",
+    "Temperature",
+    "accuracy",
+    "adaptive_ece",
+    "aupr",
+    "aurc",
+    "auroc",
+    "brier",
+    "catalogue",
+    "classification_metrics",
+    "compare_speed",
+    "conformal_quantile",
+    "coverage",
+    "detection",
+    "disagreement",
+    "disagreement_matrix",
+    "diversity_metrics",
+    "ece",
+    "example_brier",
+    "example_correct",
+    "example_nll",
+    "fit_abstention",
+    "fit_intervals",
+    "fit_sets",
+    "fit_temperature",
+    "fpr95",
+    "fpr_at_recall",
+    "histogram",
+    "in_units",
+    "mean_width",
+    "nll",
+    "over_seeds",
+    "paired_t",
+    "per_member",
+    "pit",
+    "quantile_curve",
+    "regression_metrics",
+    "reliability_curve",
+    "risk_coverage",
+    "rmse",
+    "scores",
+    "signed_rank",
+]

@@ -63,7 +63,7 @@ class Cost:
         """Mult-adds by the name of the convention: "macs", "torchinfo" or "flops"."""
         if convention not in CONVENTIONS:
             raise ConfigError(
-                f"convention is one of {', '.join(CONVENTIONS)}, however: {convention!r}. "
+                f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r}. "
                 + did_you_mean(convention, CONVENTIONS)
             )
         return getattr(self, convention)
@@ -92,17 +92,17 @@ def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:
         example: one example batch; one row of it is counted.
 
     >>> import torch
-    >>> found = cost(nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)), example=torch.zeros(1, 3))
-    >>> found.params, found.macs
+    >>> counted = cost(nn.Sequential(nn.Linear(3, 8), nn.Linear(8, 2)), example=torch.zeros(1, 3))
+    >>> counted.params, counted.macs
     (50, 40)
     """
     members = network.members if isinstance(network, Ensemble) else 1
     own = {*network.own, *network.numbers} if isinstance(network, Ensemble) else set()
-    one = network.single() if isinstance(network, Ensemble) else network
+    single = network.single() if isinstance(network, Ensemble) else network
     row = tree_map_only(Tensor, lambda t: t[:1], example)
     if isinstance(network, Ensemble) and network.folded:
         row = fold_rows(row, members)
-    usage = trace_members(one, own, row)
+    usage = trace_members(single, own, row)
 
     macs: dict[str, int] = defaultdict(int)
     positions: dict[str, int] = defaultdict(int)
@@ -115,8 +115,8 @@ def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:
             macs[work.path] += work.macs * times
             positions[work.path] += work.positions
     parts, torchinfo = [], 0
-    first_names = dict(one.named_parameters())
-    for path, module in one.named_modules():
+    first_names = dict(single.named_parameters())
+    for path, module in single.named_modules():
         mine = {f"{path}.{n}" if path else n: p for n, p in module.named_parameters(recurse=False)}
         buffers = {f"{path}.{n}" if path else n for n, _ in module.named_buffers(recurse=False)}
         times = members if own & {*mine, *buffers} or path in usage.inputs else 1

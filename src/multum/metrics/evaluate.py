@@ -1,7 +1,7 @@
-"""`multum.evaluate`: what a trained ensemble is worth on held-out data, on foreign data, and under shift.
+"""`multum.evaluate`: what a trained ensemble is worth on held-out data, on OOD data, and under distribution shift.
 
-Items stream through in batches; outputs are never kept, only sums and, where a metric ranks all items, one number per
-item and score.
+Examples stream through in batches; outputs are never kept, only sums and, where a metric ranks all examples, one number
+per example and score. Which metrics there are says registry.py.
 """
 
 from __future__ import annotations
@@ -19,29 +19,31 @@ from ..data.sources import Data, Part
 from ..ensemble import Ensemble
 from ..errors import DataError, MetricError
 from ..outputs.prediction import Prediction, RegressionPrediction, predict
-from .curves import classification_curves, regression_curves
-from .ood import detection
-from .regression import in_units, item_nll, regression
-from .streaming import Accumulator
+from .aggregate import Accumulator, detection, regression_metrics
+from .ood import histogram
+from .registry import CLASSES, NUMBERS, Mean, Shifted, computed
+from .regression import in_units, quantile_curve
+from .selective import risk_coverage
 
 __all__ = ["SEVERITIES", "Measured", "evaluate", "measure"]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 CORRUPTED_AT_ONCE = 256  # fixed: random corruptions draw for a batch, and another size would give other images
+CURVE_POINTS = 101  # of a risk-coverage curve
 
-_MEANS = {"cacc": "accuracy", "cnll": "nll", "cece": "ece"}
+Shift = Mapping[str, Mapping[str, Mapping[str, float]]]  # corruption -> severity -> metric -> value
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """Everything measured: numbers by name, curves as a report draws them, and what each item contributes.
+    """Everything measured: numbers by name, curves as a report draws them, and what each example contributes.
 
-    Shape: `items` has a tensor ``[items]`` per metric that is a mean over items, in the order of the test part.
+    Shape: `examples` has a tensor ``[examples]`` for each metric that is kept per example, in the test part's order.
     """
 
     numbers: dict[str, Any]
     curves: dict[str, Any] = field(default_factory=dict)
-    items: dict[str, Tensor] = field(default_factory=dict)
+    examples: dict[str, Tensor] = field(default_factory=dict)
 
 
 def evaluate(ensemble: Ensemble, data: Data, **options: Any) -> dict[str, Any]:
@@ -51,8 +53,8 @@ def evaluate(ensemble: Ensemble, data: Data, **options: Any) -> dict[str, Any]:
     >>> data = multum.load_data("digits")
     >>> net = multum.models.build("small-cnn", classes=10, in_channels=1)
     >>> ens = multum.ensemble(net, multum.Deep(members=2), example=data.example(), seed=0)
-    >>> found = evaluate(ens, data)
-    >>> found["items"], found["nll"] < found["member_nll"]
+    >>> numbers = evaluate(ens, data)
+    >>> numbers["examples"], numbers["nll"] < numbers["member_nll"]
     (539, True)
     """
     return measure(ensemble, data, **options).numbers
@@ -64,71 +66,69 @@ def measure(
     *,
     ood: Mapping[str, Tensor] | None = None,
     shift: Sequence[str] = (),
-    shift_items: int | None = None,
+    shift_examples: int | None = None,
     batch_size: int = 512,
     seed: int = 0,
-    advance: Callable[[int], None] = lambda items: None,
+    advance: Callable[[int], None] = lambda examples: None,
 ) -> Measured:
-    """All that `evaluate` gives, with the curves and the values of every item.
+    """All that `evaluate` gives, with the curves and the values of every example.
 
     Args:
-        ood: foreign sets by name, raw items as the data set's own; `numbers["ood"][set][score]` has auroc, aupr, fpr95;
-            `numbers["ood_mutual_information"][set]` is the mean over its items.
+        ood: OOD sets by name, raw examples as the data set's own; `numbers["ood"][set][score]` has auroc, aupr, fpr95;
+            `numbers["ood_mutual_information"][set]` is the mean over its examples.
         shift: corruptions by name; `numbers["shift"][name][severity]` has accuracy, nll and ece, and `numbers["cacc"]`,
             `["cnll"]`, `["cece"]` are the plain means over all of them.
-        shift_items: how many test items are corrupted, chosen by the seed; None for all.
-        advance: called with the number of items after every batch, for a progress bar.
+        shift_examples: how many test examples are corrupted, chosen by the seed; None for all.
+        advance: called with the number of examples after every batch, for a progress bar.
     """
-    _check(ensemble, data, batch_size, shift_items)
+    _check(ensemble, data, batch_size, shift_examples)
     if data.task == "regression":
         if ood or shift:
-            raise MetricError("foreign sets and corruptions are for classification, however: this is regression")
+            raise MetricError("OOD sets and corruptions need task classification; got regression")
         return _regression(ensemble, data, batch_size, advance)
     run = partial(_accumulated, ensemble, data, batch_size=batch_size, advance=advance)
-    known = run(data.test, keep=True)
-    numbers: dict[str, Any] = {"items": known.items, "members": ensemble.members, **known.compute()}
-    foreign = {}
+    test = run(data.test, keep=True)
+    numbers: dict[str, Any] = {"examples": test.count, "members": ensemble.members, **test.compute()}
+    outside = {}
     for name, x in (ood or {}).items():
         if x.shape[1:] != data.test.x.shape[1:]:
             raise DataError(
-                f"a foreign set has items of shape {tuple(data.test.x.shape[1:])} as the known one, however: "
-                f"{name} has {tuple(x.shape[1:])}; resize it first"
+                f"examples of an OOD set must have the test examples' shape {tuple(data.test.x.shape[1:])}; got "
+                f"{tuple(x.shape[1:])} for {name}. Resize it first"
             )
         if len(x) == 0:
-            raise DataError(f"a foreign set has items, however: {name} is empty")
-        foreign[name] = run(Part(x, x), keep=True, labelled=False).scores()
-    if foreign:
-        numbers["ood"] = detection(known.scores(), foreign)
+            raise DataError(f"an OOD set must have examples; got none for {name}")
+        outside[name] = run(Part(x, x), keep=True, labelled=False).scores()
+    if outside:
+        numbers["ood"] = detection(test.scores(), outside)
         numbers["ood_mutual_information"] = {
-            name: float(found["mutual_information"].double().mean()) for name, found in foreign.items()
+            name: float(scores["mutual_information"].double().mean()) for name, scores in outside.items()
         }
     severity: dict[str, Any] = {}
     if shift:
-        table = _shifted(run, _some(data.test, shift_items, seed), _known(shift, data), seed)
+        table = _shifted(run, _some(data.test, shift_examples, seed), _known(shift, data), seed)
         numbers |= {"shift": table, **_means(table)}
         severity = _severities(numbers["accuracy"], table)
-    scores = {name: found["msp"] for name, found in foreign.items()}
-    return Measured(numbers, classification_curves(known, scores, severity), known.item_values())
+    msp = {name: scores["msp"] for name, scores in outside.items()}
+    return Measured(numbers, _classification_curves(test, msp, severity), test.example_values())
 
 
-def _check(ensemble: Ensemble, data: Data, batch_size: int, shift_items: int | None) -> None:
+def _check(ensemble: Ensemble, data: Data, batch_size: int, shift_examples: int | None) -> None:
     """Refuse, before anything runs, what would end in a wrong number or in torch's own words."""
     if batch_size < 1:
-        raise MetricError(f"batch_size is at least 1, however: batch_size={batch_size}")
-    if shift_items is not None and shift_items < 1:
-        raise MetricError(f"shift_items is at least 1, or None, however: shift_items={shift_items}")
+        raise MetricError(f"batch_size must be at least 1; got batch_size={batch_size}")
+    if shift_examples is not None and shift_examples < 1:
+        raise MetricError(f"shift_examples must be at least 1, or None; got shift_examples={shift_examples}")
     if ensemble.task != data.task:
-        raise MetricError(f"data and ensemble have one task, however: {data.task} and {ensemble.task}")
-    items, shape = data.test, data.train.x.shape[1:]
-    if len(items.x) != len(items.y):
+        raise MetricError(f"data and ensemble must have the same task; got {data.task} and {ensemble.task}")
+    x, y, shape = data.test.x, data.test.y, data.train.x.shape[1:]
+    if len(x) != len(y):
+        raise DataError(f"{data.name} must have as many test examples as targets; got {len(x)} and {len(y)}")
+    if len(x) == 0:
+        raise DataError(f"the test part of {data.name} must have examples; got none")
+    if x.shape[1:] != shape:
         raise DataError(
-            f"items and targets of {data.name} are equally many, however: {len(items.x)} and {len(items.y)}"
-        )
-    if len(items) == 0:
-        raise DataError(f"the test part of {data.name} has items, however: it is empty")
-    if items.x.shape[1:] != shape:
-        raise DataError(
-            f"test items have the training items' shape {tuple(shape)}, however: {tuple(items.x.shape[1:])}"
+            f"test examples must have the training examples' shape {tuple(shape)}; got {tuple(x.shape[1:])}"
         )
 
 
@@ -145,33 +145,34 @@ def _accumulated(
 ) -> Accumulator:
     sums = Accumulator(keep=keep)
     for rows in _slices(len(part), batch_size):
-        # Items may be files that are decoded as they are indexed, so each batch is taken once.
+        # Examples may be files that are decoded as they are indexed, so each batch is taken once.
         batch = change(part.x[rows])
-        found = predict(ensemble, data.prepare(batch).to(ensemble.device))
-        assert isinstance(found, Prediction)
-        sums.add(found, part.y[rows] if labelled else None)
+        prediction = predict(ensemble, data.prepare(batch).to(ensemble.device))
+        assert isinstance(prediction, Prediction)
+        sums.add(prediction, part.y[rows] if labelled else None)
         advance(len(batch))
     return sums
 
 
 def _known(names: Sequence[str], data: Data) -> Sequence[str]:
     if not data.is_image:
-        raise MetricError(f"corruptions are for images, however: {data.name} is a table; leave shift out")
+        raise MetricError(f"corruptions need images; got the table {data.name}. Leave shift out")
     for name in names:
         check_corruption(name, channels=data.test.x.shape[1])
     return names
 
 
-def _some(part: Part, items: int | None, seed: int) -> Part:
-    """So many items, at random: a test part may be sorted by class."""
-    if items is None or items >= len(part):
+def _some(part: Part, count: int | None, seed: int) -> Part:
+    """So many examples, at random: a test part may be sorted by class."""
+    if count is None or count >= len(part):
         return part
-    chosen = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))[:items]
+    chosen = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))[:count]
     return part.rows(chosen.sort().values)
 
 
-def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], seed: int) -> dict[str, Any]:
+def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], seed: int) -> Shift:
     table: dict[str, dict[str, dict[str, float]]] = {}
+    keys = [how.of for _, how in computed(CLASSES, Shifted)]
     for name in names:
         table[name] = {}
         for severity in SEVERITIES:
@@ -179,38 +180,63 @@ def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], 
             draw = torch.Generator().manual_seed(seed * 1000 + CORRUPTIONS.index(name) * 10 + severity)
             change = partial(corrupt, name=name, severity=severity, generator=draw)
             measured = run(part, keep=False, change=change, batch_size=CORRUPTED_AT_ONCE).compute()
-            table[name][str(severity)] = {key: measured[key] for key in _MEANS.values()}
+            table[name][str(severity)] = {key: measured[key] for key in keys}
     return table
 
 
-def _means(table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, float]:
+def _means(table: Shift) -> dict[str, float]:
     cells = [cell for row in table.values() for cell in row.values()]
-    return {name: sum(cell[of] for cell in cells) / len(cells) for name, of in _MEANS.items()}
+    return {m.key: sum(cell[how.of] for cell in cells) / len(cells) for m, how in computed(CLASSES, Shifted)}
 
 
-def _severities(clean: float, table: Mapping[str, Mapping[str, Mapping[str, float]]]) -> dict[str, Any]:
+def _severities(clean: float, table: Shift) -> dict[str, Any]:
     """Accuracies by corruption, and their means by severity; severity 0 is the clean test part."""
     rows = {name: [row[str(s)]["accuracy"] for s in SEVERITIES] for name, row in table.items()}
     means = {str(s): sum(row[s - 1] for row in rows.values()) / len(rows) for s in SEVERITIES}
     return {"severity": {"0": clean, **means}, "corruptions": rows}
 
 
+def _classification_curves(test: Accumulator, msp: Mapping[str, Tensor], severity: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report draws; `msp` is that score of every OOD set, `severity` empty without shift."""
+    curve = test.reliability()
+    curves: dict[str, Any] = {
+        "reliability": {name: getattr(curve, name).tolist() for name in ("edges", "confidence", "accuracy", "weight")},
+        "risk_coverage": _risk_coverage(*test.confidence_and_correct()),
+    }
+    if msp:
+        # The score "msp" is minus the confidence; shifted by 1 it is a share that a reader knows.
+        drawn = histogram({name: 1 + score for name, score in {"test": test.scores()["msp"], **msp}.items()})
+        edges = drawn.edges.tolist()
+        curves["histograms"] = {
+            name: {"edges": edges, "share": (counts / counts.sum()).tolist()} for name, counts in drawn.counts.items()
+        }
+    curves |= severity
+    differ = test.disagreement_matrix()
+    return curves | ({"disagreement": differ.tolist()} if len(differ) > 1 else {})
+
+
+def _risk_coverage(confidence: Tensor, correct: Tensor) -> dict[str, list[float]]:
+    curve = risk_coverage(confidence, correct)
+    chosen = torch.linspace(0, len(curve.risk) - 1, min(CURVE_POINTS, len(curve.risk))).round().long()
+    return {"coverage": curve.coverage[chosen].tolist(), "risk": curve.risk[chosen].tolist()}
+
+
 def _regression(ensemble: Ensemble, data: Data, batch_size: int, advance: Callable[[int], None]) -> Measured:
     parts = []
     for rows in _slices(len(data.test), batch_size):
-        found = predict(ensemble, data.prepare(data.test.x[rows]).to(ensemble.device))
-        assert isinstance(found, RegressionPrediction)
-        parts.append(found.members.cpu())
-        advance(found.members.shape[1])
-    standardised = RegressionPrediction(torch.cat(parts, dim=1))
+        batch = predict(ensemble, data.prepare(data.test.x[rows]).to(ensemble.device))
+        assert isinstance(batch, RegressionPrediction)
+        parts.append(batch.members.cpu())
+        advance(batch.members.shape[1])
+    standardised, targets = RegressionPrediction(torch.cat(parts, dim=1)), data.test.y
     prediction = in_units(standardised, mean=data.target_mean, std=data.target_std)
-    numbers = regression(prediction, data.test.y)
+    curve = quantile_curve(prediction, targets)
     return Measured(
-        {"items": len(data.test), "members": ensemble.members, **numbers},
-        regression_curves(prediction, data.test.y),
-        {"nll": item_nll(prediction, data.test.y), "rmse": (prediction.mean - data.test.y).square()},
+        {"examples": len(targets), "members": ensemble.members, **regression_metrics(prediction, targets)},
+        {"quantiles": {"expected": curve.expected.tolist(), "observed": curve.observed.tolist()}},
+        {m.key: how.values(prediction, targets) for m, how in computed(NUMBERS, Mean) if m.per_example},
     )
 
 
-def _slices(items: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, items)) for start in range(0, items, size))
+def _slices(count: int, size: int) -> Iterator[slice]:
+    return (slice(start, min(start + size, count)) for start in range(0, count, size))

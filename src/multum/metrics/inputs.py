@@ -1,21 +1,25 @@
-"""What metrics refuse: each check names the rule, the value, the item and the fix before a number comes out wrong.
+"""What metrics refuse: each check names the rule, the value, the example and the fix before a number comes out wrong.
 
-Items are what a metric averages over. Tensors with further axes, [batch, classes, ...], hold one item per position.
+Examples are what a metric averages over. Tensors with further axes, [batch, classes, ...], hold one per position.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor
 
-from ..errors import MetricError
-from ..outputs.prediction import at_least_float32
+from ..errors import MetricError, did_you_mean
+from ..outputs.prediction import Prediction, at_least_float32
 
 __all__ = [
+    "check_choice",
     "check_confidence",
     "check_correct",
     "check_labels",
     "check_log_probs",
+    "check_prediction",
     "check_probs",
     "check_same_shape",
     "check_scores",
@@ -27,17 +31,36 @@ __all__ = [
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 2e-2}
 
 
+def check_prediction(prediction: Prediction) -> None:
+    """Refuse a prediction without examples, or with logits that have no softmax.
+
+    >>> check_prediction(Prediction.from_logits(torch.full((2, 1, 3), float("nan"))))
+    Traceback (most recent call last):
+    multum.errors.MetricError: logits must be numbers; got NaN for member 0, example 0. Look for overflow in the network
+    """
+    if prediction.logits.numel() == 0:
+        raise MetricError(f"a prediction must hold at least one example; got {prediction}")
+    bad = ~prediction.logits.amax(2).isfinite()  # NaN where any logit is; +inf, or nothing but -inf, has no softmax
+    if bad.any():
+        member, example = (int(i) for i in bad.nonzero()[0][:2])
+        value = "NaN" if prediction.logits[member, example].isnan().any() else "+inf, or nothing but -inf,"
+        raise MetricError(
+            f"logits must be numbers; got {value} for member {member}, example {example}. "
+            "Look for overflow in the network"
+        )
+
+
 def check_probs(probs: Tensor, name: str = "probs") -> Tensor:
     """Probabilities ``[batch, classes, ...]`` that sum to one, in float32 at least.
 
     >>> check_probs(torch.tensor([[0.7, 0.2]]))
     Traceback (most recent call last):
-    multum.errors.MetricError: probs sum to one over axis 1, however: item 0 sums to 0.9. Use logits.softmax(1)
+    multum.errors.MetricError: probs must sum to one over axis 1; got 0.9 for example 0. Use logits.softmax(1)
     """
     full = _check_rows(probs, name)
     low = float(full.amin())
     if low < -_tolerance(probs):
-        raise MetricError(f"{name} are at least 0, however: {low:.6g} is among them. Use logits.softmax(1)")
+        raise MetricError(f"{name} must be at least 0; got {low:.6g}. Use logits.softmax(1)")
     _check_sums(full.sum(1), name, _tolerance(probs), "logits.softmax(1)")
     return full
 
@@ -47,7 +70,7 @@ def check_log_probs(log_probs: Tensor, name: str = "log_probs") -> Tensor:
 
     >>> check_log_probs(torch.tensor([[0.5, 0.5]]))
     Traceback (most recent call last):
-    multum.errors.MetricError: exp(log_probs) sum to one over axis 1, however: item 0 sums to 3.297. Use log_softmax(1)
+    multum.errors.MetricError: exp(log_probs) must sum to one over axis 1; got 3.297 for example 0. Use log_softmax(1)
     """
     full = _check_rows(log_probs, name)
     _check_sums(full.exp().sum(1), f"exp({name})", _tolerance(log_probs), "log_softmax(1)")
@@ -59,46 +82,46 @@ def check_labels(labels: Tensor, scores: Tensor) -> Tensor:
 
     >>> check_labels(torch.tensor([0, 3]), torch.zeros(2, 3))
     Traceback (most recent call last):
-    multum.errors.MetricError: labels of 3 classes are 0 to 2, however: item 1 is 3. Leave such items out first
+    multum.errors.MetricError: labels of 3 classes must be 0 to 2; got 3 for example 1. Leave such examples out first
     """
     classes, shape = scores.shape[1], scores.shape[:1] + scores.shape[2:]
     if labels.is_floating_point() or labels.is_complex():
-        raise MetricError(f"labels are integers, however: {labels.dtype}. Use labels.long()")
+        raise MetricError(f"labels must be integers; got {labels.dtype}. Use labels.long()")
     if labels.shape != shape:
         raise MetricError(
-            f"labels of predictions {list(scores.shape)} have shape {list(shape)}, however: {list(labels.shape)}. "
-            "Give one label per item, in the same order"
+            f"labels of predictions {list(scores.shape)} must have shape {list(shape)}; got {list(labels.shape)}. "
+            "Give one label per example, in the same order"
         )
     labels = labels.long()
     outside = (labels < 0) | (labels >= classes)
     if outside.any():
-        item = int(outside.flatten().nonzero()[0])
+        example = int(outside.flatten().nonzero()[0])
         raise MetricError(
-            f"labels of {classes} classes are 0 to {classes - 1}, however: item {item} is "
-            f"{int(labels.flatten()[item])}. Leave such items out first"
+            f"labels of {classes} classes must be 0 to {classes - 1}; got {int(labels.flatten()[example])} for example "
+            f"{example}. Leave such examples out first"
         )
     return labels
 
 
 def check_scores(scores: Tensor, name: str = "scores", *, finite: bool = False) -> Tensor:
-    """One number per item, flat, at least one item and none of them NaN (nor infinite, where ``finite``).
+    """One number per example, flat, at least one example and none of them NaN (nor infinite, where ``finite``).
 
-    >>> check_scores(torch.tensor([]), "the scores of svhn")
+    >>> check_scores(torch.tensor([]), "scores of svhn")
     Traceback (most recent call last):
-    multum.errors.MetricError: the scores of svhn hold at least one item, however: none. Check that the set was read
+    multum.errors.MetricError: scores of svhn must hold at least one example; got none. Check that the data was read
     """
     if scores.numel() == 0:
-        raise MetricError(f"{name} hold at least one item, however: none. Check that the set was read")
+        raise MetricError(f"{name} must hold at least one example; got none. Check that the data was read")
     if scores.dtype == torch.bool or not scores.is_floating_point():
         scores = scores.double()
     scores = at_least_float32(scores).flatten()
     bad = ~scores.isfinite() if finite else scores.isnan()
     if bad.any():
-        item = int(bad.nonzero()[0])
-        rule = "finite" if finite else "numbers"
+        example = int(bad.nonzero()[0])
         raise MetricError(
-            f"{name} are {rule}, however: item {item} is {float(scores[item])} ({int(bad.sum())} of {len(scores)}). "
-            "Look for overflow in the network, or for a division by a standard deviation of 0"
+            f"{name} must be {'finite' if finite else 'numbers'}; got {float(scores[example])} for example {example} "
+            f"({int(bad.sum())} of {len(scores)}). Look for overflow in the network, or for a division by a standard "
+            "deviation of 0"
         )
     return scores
 
@@ -108,18 +131,18 @@ def check_confidence(confidence: Tensor) -> Tensor:
 
     >>> check_confidence(torch.tensor([0.9, 7.0]))
     Traceback (most recent call last):
-    multum.errors.MetricError: confidences are between 0 and 1, however: 7.0 is among them. Use probs.amax(1)
+    multum.errors.MetricError: confidences must be between 0 and 1; got 7.0. Use probs.amax(1)
     """
     tolerance = _tolerance(confidence)
     confidence = check_scores(confidence, "confidences")
     for end in (float(confidence.amin()), float(confidence.amax())):
         if not -tolerance <= end <= 1 + tolerance:
-            raise MetricError(f"confidences are between 0 and 1, however: {end} is among them. Use probs.amax(1)")
+            raise MetricError(f"confidences must be between 0 and 1; got {end}. Use probs.amax(1)")
     return confidence.clamp(0, 1)
 
 
 def check_correct(correct: Tensor, confidence: Tensor) -> Tensor:
-    """Whether each item's prediction is right, flat, 1 or 0 as float64; as many as confidences.
+    """Whether each example's prediction is right, flat, 1 or 0 as float64; as many as confidences.
 
     >>> check_correct(torch.tensor([True, False]), torch.zeros(2))
     tensor([1., 0.], dtype=torch.float64)
@@ -127,7 +150,7 @@ def check_correct(correct: Tensor, confidence: Tensor) -> Tensor:
     check_same_shape(correct, confidence, "correct", "confidence")
     correct = check_scores(correct, "correct").double()
     if ((correct != 0) & (correct != 1)).any():
-        raise MetricError("correct holds 0 and 1, however: other numbers are among it. Use labels == predicted")
+        raise MetricError("correct must hold 0 and 1 only; got other numbers. Use labels == predicted")
     return correct
 
 
@@ -136,24 +159,26 @@ def check_targets(targets: Tensor, mean: Tensor) -> Tensor:
 
     >>> check_targets(torch.zeros(3, 1), torch.zeros(3))
     Traceback (most recent call last):
-    multum.errors.MetricError: targets and predicted means have one shape, however: [3, 1] and [3]
+    multum.errors.MetricError: targets and predicted means must have the same shape; got [3, 1] and [3]
     """
-    # Said here because broadcasting would not: [batch, 1] against [batch] compares every item with every other.
+    # Said here because broadcasting would not: [batch, 1] against [batch] compares every example with every other.
     check_same_shape(targets, mean, "targets", "predicted means")
     check_scores(targets, "targets", finite=True)
     check_scores(mean, "predicted means", finite=True)
     return targets
 
 
-def check_same_shape(one: Tensor, other: Tensor, name: str, other_name: str) -> None:
-    """Two tensors that speak about the same items.
+def check_same_shape(first: Tensor, second: Tensor, name: str, other_name: str) -> None:
+    """Two tensors about the same examples.
 
     >>> check_same_shape(torch.zeros(3), torch.zeros(4), "a", "b")
     Traceback (most recent call last):
-    multum.errors.MetricError: a and b have one shape, however: [3] and [4]
+    multum.errors.MetricError: a and b must have the same shape; got [3] and [4]
     """
-    if one.shape != other.shape:
-        raise MetricError(f"{name} and {other_name} have one shape, however: {list(one.shape)} and {list(other.shape)}")
+    if first.shape != second.shape:
+        raise MetricError(
+            f"{name} and {other_name} must have the same shape; got {list(first.shape)} and {list(second.shape)}"
+        )
 
 
 def check_share(share: float, name: str) -> float:
@@ -161,41 +186,55 @@ def check_share(share: float, name: str) -> float:
 
     >>> check_share(95, "level")
     Traceback (most recent call last):
-    multum.errors.MetricError: level is between 0 and 1, however: level=95. For 95 % write 0.95
+    multum.errors.MetricError: level must satisfy 0 < level < 1; got level=95. For 95 % write 0.95
     """
     if not 0 < share < 1:
-        fix = f"For {share:g} % write {share / 100:g}" if 1 < share < 100 else "Neither end is included"
-        raise MetricError(f"{name} is between 0 and 1, however: {name}={share}. {fix}")
+        fix = f". For {share:g} % write {share / 100:g}" if 1 < share < 100 else ""
+        raise MetricError(f"{name} must satisfy 0 < {name} < 1; got {name}={share}{fix}")
     return share
+
+
+def check_choice(value: str, name: str, choices: Collection[str]) -> None:
+    """One of some names.
+
+    >>> check_choice("lacc", "method", ("aps", "lac"))
+    Traceback (most recent call last):
+    multum.errors.MetricError: method must be aps or lac; got 'lacc'. Did you mean lac?
+    """
+    if value not in choices:
+        *most, last = choices
+        raise MetricError(
+            f"{name} must be {', '.join(most)} or {last}; got {value!r}. {did_you_mean(value, choices)}".rstrip()
+        )
 
 
 def _check_rows(rows: Tensor, name: str) -> Tensor:
     if not rows.is_floating_point() or rows.ndim < 2:
         raise MetricError(
-            f"{name} are floating point [batch, classes, ...], however: {rows.dtype} {list(rows.shape)}. "
-            "For one item use unsqueeze(0)"
+            f"{name} must be floating point [batch, classes, ...]; got {rows.dtype} {list(rows.shape)}. "
+            "For one example use unsqueeze(0)"
         )
     if rows.shape[1] < 2:
         raise MetricError(
-            f"{name} have at least 2 classes on axis 1, however: shape {list(rows.shape)}. "
+            f"{name} must have at least 2 classes on axis 1; got shape {list(rows.shape)}. "
             "For a yes-or-no network use torch.stack([1 - p, p], 1)"
         )
     if rows.numel() == 0:
-        raise MetricError(f"{name} hold at least one item, however: shape {list(rows.shape)}")
+        raise MetricError(f"{name} must hold at least one example; got shape {list(rows.shape)}")
     return at_least_float32(rows)
 
 
 def _check_sums(sums: Tensor, name: str, tolerance: float, fix: str) -> None:
     bad = ~((sums - 1).abs() <= tolerance)  # also true for NaN
     if bad.any():
-        item = int(bad.flatten().nonzero()[0])
-        value = float(sums.flatten()[item])
+        example = int(bad.flatten().nonzero()[0])
+        value = float(sums.flatten()[example])
         if value != value:
             raise MetricError(
-                f"{name} are numbers, however: item {item} holds NaN ({int(bad.sum())} of {bad.numel()}). "
+                f"{name} must be numbers; got NaN for example {example} ({int(bad.sum())} of {bad.numel()}). "
                 "Look for overflow in the network"
             )
-        raise MetricError(f"{name} sum to one over axis 1, however: item {item} sums to {value:.4g}. Use {fix}")
+        raise MetricError(f"{name} must sum to one over axis 1; got {value:.4g} for example {example}. Use {fix}")
 
 
 def _tolerance(probs: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Telling items of another distribution apart: scores, high where an item looks foreign, and how well they rank.
+"""Telling OOD examples apart: scores, high where an example looks out of distribution, and how well they rank.
 
     msp                 -max_c p_c                                  p the members' mean
     max_logit           -max_c z_c                                  z = 1/M sum_m z_m, the mean logits
@@ -7,8 +7,8 @@
     mutual_information  H(p) - 1/M sum_m H(p_m)
     variation_ratio     1 - f_mode / M, the mode of the members' votes
 
-Foreign items (OOD) are the positive class of AUROC, AUPR and FPR95. Equal scores share one threshold: AUROC counts a
-tied pair half, and the order of items never matters.
+OOD examples are the positive class of AUROC, AUPR and FPR95. Equal scores share one threshold: AUROC counts a
+tied pair half, and the order of examples never matters.
 """
 
 from __future__ import annotations
@@ -21,18 +21,20 @@ from torch import Tensor
 
 from ..errors import MetricError, did_you_mean
 from ..outputs.prediction import Prediction
-from .classification import check_prediction
-from .inputs import check_scores, check_share
+from .inputs import check_prediction, check_scores, check_share
 
 __all__ = [
     "SCORES",
     "Histogram",
     "aupr",
+    "aupr_of_hits",
     "auroc",
-    "detection",
+    "auroc_of_hits",
     "fpr95",
     "fpr_at_recall",
+    "fpr_of_hits",
     "histogram",
+    "hits",
     "scores",
 ]
 
@@ -47,7 +49,7 @@ SCORES: dict[str, Callable[[Prediction], Tensor]] = {
 
 
 def scores(prediction: Prediction, *names: str) -> dict[str, Tensor]:
-    """Scores of every item by name, high where it looks foreign; all six where no name is given.
+    """Scores of every example by name, high where it looks out of distribution; all six where no name is given.
 
     **Shape**: prediction of ``[members, batch, classes, ...]``; each score is ``[batch, ...]``.
 
@@ -57,39 +59,41 @@ def scores(prediction: Prediction, *names: str) -> dict[str, Tensor]:
     """
     for name in names:
         if name not in SCORES:
-            raise MetricError(f"no score is named {name!r}. {did_you_mean(name, SCORES)}")
+            raise MetricError(
+                f"a score must be one of multum.metrics.SCORES; got {name!r}. {did_you_mean(name, SCORES)}"
+            )
     check_prediction(prediction)
     return {name: SCORES[name](prediction) for name in names or SCORES}
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
-    """The probability that a foreign item scores higher than a known one, P(out > in) + 1/2 P(out = in).
+    """The probability that an OOD example scores higher than a test example, P(out > in) + 1/2 P(out = in).
 
-    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+    **Shape**: inside ``[test examples]``; outside ``[OOD examples]``.
 
     >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
     >>> auroc(inside, outside)
     0.75
     """
-    return _auroc(*_hits(inside, outside))
+    return auroc_of_hits(*hits(inside, outside))
 
 
 def aupr(inside: Tensor, outside: Tensor) -> float:
     """Average precision, sum_k (recall_k - recall_(k-1)) precision_k over thresholds: a step, not a trapezoid.
 
-    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+    **Shape**: inside ``[test examples]``; outside ``[OOD examples]``.
 
     >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
     >>> round(aupr(inside, outside), 6)
     0.775
     """
-    return _aupr(*_hits(inside, outside))
+    return aupr_of_hits(*hits(inside, outside))
 
 
 def fpr_at_recall(inside: Tensor, outside: Tensor, *, recall: float = 0.95) -> float:
-    """The share of known items above the first threshold, from the highest down, that finds this share of foreign ones.
+    """The share of test examples above the first threshold, from the highest down, that finds this share of OOD ones.
 
-    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+    **Shape**: inside ``[test examples]``; outside ``[OOD examples]``.
 
     >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
     >>> fpr_at_recall(inside, outside, recall=0.5)
@@ -97,7 +101,7 @@ def fpr_at_recall(inside: Tensor, outside: Tensor, *, recall: float = 0.95) -> f
     """
     if recall != 1:
         check_share(recall, "recall")
-    return _fpr(*_hits(inside, outside), recall)
+    return fpr_of_hits(*hits(inside, outside), recall)
 
 
 def fpr95(inside: Tensor, outside: Tensor) -> float:
@@ -105,36 +109,13 @@ def fpr95(inside: Tensor, outside: Tensor) -> float:
 
     torch-uncertainty takes the recall nearest to .95 and its worst threshold: it differs on small sets and on ties.
 
-    **Shape**: inside ``[known items]``; outside ``[foreign items]``.
+    **Shape**: inside ``[test examples]``; outside ``[OOD examples]``.
 
     >>> inside, outside = torch.tensor([0.1, 0.2, 0.3, 0.35, 0.6, 0.7]), torch.tensor([0.25, 0.5, 0.8, 0.9])
     >>> round(fpr95(inside, outside), 6)
     0.666667
     """
     return fpr_at_recall(inside, outside, recall=0.95)
-
-
-def detection(
-    inside: Mapping[str, Tensor], outside: Mapping[str, Mapping[str, Tensor]]
-) -> dict[str, dict[str, dict[str, float]]]:
-    """AUROC, AUPR and FPR95 of every score on every foreign set: ``found[set][score]["auroc"]``.
-
-    **Shape**: inside as :func:`scores` gives it; outside the same for each set by name.
-
-    >>> known = {"msp": torch.tensor([0.1, 0.2])}
-    >>> detection(known, {"svhn": {"msp": torch.tensor([0.3])}, "noise": {"msp": torch.tensor([0.0])}})["svhn"]
-    {'msp': {'auroc': 1.0, 'aupr': 1.0, 'fpr95': 0.0}}
-    """
-    if not outside:
-        raise MetricError("detection needs at least one foreign set, however: none was given")
-    found: dict[str, dict[str, dict[str, float]]] = {}
-    for place, foreign in outside.items():
-        if foreign.keys() != inside.keys():
-            raise MetricError(
-                f"every set has the same scores, however: {place} has {sorted(foreign)}, the known one {sorted(inside)}"
-            )
-        found[place] = {name: _measure(inside[name], foreign[name], f"{name} of {place}") for name in inside}
-    return found
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,24 +128,19 @@ class Histogram:
     edges: Tensor
     counts: dict[str, Tensor]
 
-    def density(self, name: str) -> Tensor:
-        """A set's share of items per unit of the score, ``[bins]``: comparable between sets of different sizes."""
-        counts = self.counts[name].double()
-        return counts / (counts.sum() * self.edges.diff())
-
 
 def histogram(sets: Mapping[str, Tensor], *, bins: int = 50) -> Histogram:
     """One score's histogram on several sets, over bins that span all of them.
 
-    **Shape**: each set ``[items]``, any number of them.
+    **Shape**: each set ``[examples]``, any number of them.
 
-    >>> found = histogram({"known": torch.tensor([0.0, 1.0]), "svhn": torch.tensor([3.0, 4.0, 4.0])}, bins=4)
-    >>> found.edges, found.counts["svhn"]
+    >>> drawn = histogram({"known": torch.tensor([0.0, 1.0]), "svhn": torch.tensor([3.0, 4.0, 4.0])}, bins=4)
+    >>> drawn.edges, drawn.counts["svhn"]
     (tensor([0., 1., 2., 3., 4.], dtype=torch.float64), tensor([0, 0, 0, 3]))
     """
     if bins < 1 or not sets:
-        raise MetricError(f"a histogram has at least one bin and one set, however: bins={bins}, {len(sets)} sets")
-    values = {name: check_scores(v, f"the scores of {name}", finite=True).double() for name, v in sets.items()}
+        raise MetricError(f"a histogram must have at least one bin and one set; got bins={bins}, {len(sets)} sets")
+    values = {name: check_scores(v, f"scores of {name}", finite=True).double() for name, v in sets.items()}
     low, high = min(float(v.amin()) for v in values.values()), max(float(v.amax()) for v in values.values())
     if low == high:
         low, high = low - 0.5, high + 0.5
@@ -176,35 +152,33 @@ def histogram(sets: Mapping[str, Tensor], *, bins: int = 50) -> Histogram:
     return Histogram(edges, counts)
 
 
-def _hits(inside: Tensor, outside: Tensor, name: str = "scores") -> tuple[Tensor, Tensor]:
-    """Foreign and known items at or above each distinct score, from the highest down: ``[thresholds]`` each."""
+def hits(inside: Tensor, outside: Tensor, name: str = "scores") -> tuple[Tensor, Tensor]:
+    """OOD and test examples at or above each distinct score, from the highest down: ``[thresholds]`` each."""
     inside, outside = check_scores(inside, f"{name}, inside"), check_scores(outside, f"{name}, outside")
     both = torch.cat([inside, outside])
     ordered, order = both.sort(descending=True)
-    foreign = (order >= len(inside)).cumsum(0)
+    outsiders = (order >= len(inside)).cumsum(0)
     last = torch.cat([ordered[1:] != ordered[:-1], torch.ones_like(ordered[:1], dtype=torch.bool)])
     taken = last.nonzero().flatten() + 1
-    true = foreign[taken - 1]
+    true = outsiders[taken - 1]
     return true, taken - true
 
 
-def _auroc(true: Tensor, false: Tensor) -> float:
+def auroc_of_hits(true: Tensor, false: Tensor) -> float:
+    """The AUROC from :func:`hits`."""
     # Whole numbers until the division: exact for as many pairs as int64 can count.
     zero = true.new_zeros(1)
     heights = true + torch.cat([zero, true[:-1]])
     return int((false.diff(prepend=zero) * heights).sum()) / (2 * int(true[-1]) * int(false[-1]))
 
 
-def _aupr(true: Tensor, false: Tensor) -> float:
+def aupr_of_hits(true: Tensor, false: Tensor) -> float:
+    """The average precision from :func:`hits`."""
     gained = true.diff(prepend=true.new_zeros(1)).double()
     return float((gained * true / (true + false)).sum() / true[-1])
 
 
-def _fpr(true: Tensor, false: Tensor, recall: float) -> float:
+def fpr_of_hits(true: Tensor, false: Tensor, recall: float = 0.95) -> float:
+    """The false-positive rate at a recall, from :func:`hits`."""
     first = int((true.double() / true[-1] < recall).sum())
     return int(false[first]) / int(false[-1])
-
-
-def _measure(inside: Tensor, outside: Tensor, name: str) -> dict[str, float]:
-    hits = _hits(inside, outside, name)
-    return {"auroc": _auroc(*hits), "aupr": _aupr(*hits), "fpr95": _fpr(*hits, 0.95)}

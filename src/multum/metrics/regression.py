@@ -11,7 +11,6 @@ to the NLL and multiplies the RMSE by std thereby.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -19,22 +18,18 @@ from torch import Tensor
 
 from ..errors import MetricError
 from ..outputs.prediction import RegressionPrediction
-from .inputs import check_same_shape, check_scores, check_share, check_targets
+from .inputs import check_choice, check_same_shape, check_scores, check_targets
 
 __all__ = [
-    "LEVELS",
     "QuantileCurve",
     "coverage",
+    "example_nll",
     "in_units",
-    "item_nll",
     "mean_width",
     "pit",
     "quantile_curve",
-    "regression",
     "rmse",
 ]
-
-LEVELS = (0.5, 0.9, 0.95)
 
 
 def in_units(prediction: RegressionPrediction, *, mean: float = 0.0, std: float = 1.0) -> RegressionPrediction:
@@ -47,7 +42,7 @@ def in_units(prediction: RegressionPrediction, *, mean: float = 0.0, std: float 
     tensor([[[24.,  4.]]], dtype=torch.float64)
     """
     if not (0 < std < math.inf and math.isfinite(mean)):
-        raise MetricError(f"the target's mean is finite and its std positive, however: mean={mean}, std={std}")
+        raise MetricError(f"mean must be finite and std positive; got mean={mean}, std={std}")
     means, variances = _moments(prediction)
     return RegressionPrediction(torch.stack([means * std + mean, variances * std**2], dim=2))
 
@@ -64,17 +59,16 @@ def rmse(predicted: Tensor, targets: Tensor) -> float:
     return float((targets.double() - predicted.double()).square().mean().sqrt())
 
 
-def item_nll(prediction: RegressionPrediction, targets: Tensor, *, of: str = "mixture") -> Tensor:
-    """Each item's -log p(y): p the "mixture" 1/M sum_m N(mu_m, sigma_m^2), or one Gaussian with its "moments".
+def example_nll(prediction: RegressionPrediction, targets: Tensor, *, of: str = "mixture") -> Tensor:
+    """Each example's -log p(y): p the "mixture" 1/M sum_m N(mu_m, sigma_m^2), or one Gaussian with its "moments".
 
     **Shape**: targets ``[batch, ...]``, in the prediction's units; returns ``[batch, ...]``, float64.
 
     >>> prediction = RegressionPrediction(torch.tensor([[[0.0, 1.0]], [[0.0, 1.0]]]))
-    >>> item_nll(prediction, torch.tensor([0.0]))  # log sqrt(2 pi)
+    >>> example_nll(prediction, torch.tensor([0.0]))  # log sqrt(2 pi)
     tensor([0.9189], dtype=torch.float64)
     """
-    if of not in ("mixture", "moments"):
-        raise MetricError(f"of is mixture or moments, however: {of!r}")
+    check_choice(of, "of", ("mixture", "moments"))
     means, variances = _moments(prediction)
     targets = check_targets(targets, means[0]).double()
     if of == "moments":
@@ -147,52 +141,10 @@ def quantile_curve(prediction: RegressionPrediction, targets: Tensor, *, levels:
     tensor([0.0000, 0.5000, 1.0000], dtype=torch.float64)
     """
     if levels < 1:
-        raise MetricError(f"levels is at least 1, however: levels={levels}")
+        raise MetricError(f"levels must be at least 1; got levels={levels}")
     values = pit(prediction, targets).flatten().sort().values
     expected = torch.arange(1, levels + 1, dtype=torch.float64, device=values.device) / (levels + 1)
     return QuantileCurve(expected, torch.searchsorted(values, expected, right=True).double() / len(values))
-
-
-def regression(
-    prediction: RegressionPrediction,
-    targets: Tensor,
-    *,
-    mean: float = 0.0,
-    std: float = 1.0,
-    levels: Sequence[float] = LEVELS,
-) -> dict[str, float]:
-    """Every metric in the units of the targets; the network's own were standardised by ``mean`` and ``std``.
-
-    ``member_NAME`` is the mean over members alone and ``gain_NAME`` the ensemble minus it; ``aleatoric`` and
-    ``epistemic`` are mean variances; ``coverage_90`` and ``width_90`` those of the mixture's central 90 % interval.
-
-    **Shape**: prediction of ``[members, batch, 2, ...]``; targets ``[batch, ...]``, in their original units.
-
-    >>> standardised = RegressionPrediction(torch.tensor([[[1.0, 0.5]], [[3.0, 1.5]]]))
-    >>> found = regression(standardised, torch.tensor([26.0]), mean=10.0, std=10.0)
-    >>> round(found["rmse"], 6), round(found["aleatoric"], 6), round(found["epistemic"], 6)
-    (4.0, 100.0, 100.0)
-    """
-    prediction = in_units(prediction, mean=mean, std=std)
-    curve = quantile_curve(prediction, targets)
-    found = {
-        "rmse": rmse(prediction.mean, targets),
-        "nll": float(item_nll(prediction, targets).mean()),
-        "nll_moments": float(item_nll(prediction, targets, of="moments").mean()),
-        "aleatoric": float(prediction.aleatoric.mean()),
-        "epistemic": float(prediction.epistemic.mean()),
-        "quantile_error": curve.error,
-    }
-    for level in levels:
-        low, high = prediction.interval(check_share(level, "level"))
-        found[f"coverage_{100 * level:g}"] = coverage(low, high, targets)
-        found[f"width_{100 * level:g}"] = mean_width(low, high)
-    alone = [RegressionPrediction(member.unsqueeze(0)) for member in prediction.members]
-    found["member_rmse"] = sum(rmse(one.mean, targets) for one in alone) / len(alone)
-    found["member_nll"] = sum(float(item_nll(one, targets).mean()) for one in alone) / len(alone)
-    found["gain_rmse"] = found["rmse"] - found["member_rmse"]
-    found["gain_nll"] = found["nll"] - found["member_nll"]
-    return found
 
 
 def _moments(prediction: RegressionPrediction) -> tuple[Tensor, Tensor]:
@@ -200,9 +152,7 @@ def _moments(prediction: RegressionPrediction) -> tuple[Tensor, Tensor]:
     means, variances = prediction.members.double().unbind(2)
     check_scores(means, "predicted means", finite=True)
     if not (check_scores(variances, "predicted variances", finite=True) > 0).all():
-        raise MetricError(
-            "predicted variances are positive, however: 0 or less is among them. Use RegressionPrediction.from_outputs"
-        )
+        raise MetricError("predicted variances must be positive; got 0 or less. Use RegressionPrediction.from_outputs")
     return means, variances
 
 

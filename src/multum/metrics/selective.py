@@ -1,9 +1,9 @@
 """Answering only when sure: the risk at every coverage, and the threshold for a wanted risk or coverage.
 
-    risk(k)  = wrong answers among the k most confident items / k
+    risk(k)  = wrong answers among the k most confident examples / k
     AURC     = 1/n sum_k risk(k)
 
-Items of equal confidence enter together: each counts with their common error, which is the expectation over their
+Examples of equal confidence enter together: each counts with their common error, which is the expectation over their
 orders. A threshold can only take all of them or none.
 """
 
@@ -13,23 +13,22 @@ import math
 from dataclasses import dataclass
 
 import torch
-from scipy import special
 from torch import Tensor
 
 from ..errors import MetricError
+from .calibration import share_ties
 from .inputs import check_correct, check_scores, check_share
-from .reliability import share_ties
 
 __all__ = ["Abstention", "RiskCoverage", "aurc", "fit_abstention", "risk_coverage"]
 
-CANDIDATES = 20  # thresholds tried for a risk that must hold on new items
+CANDIDATES = 20  # thresholds tried for a risk that must hold on new examples
 
 
 @dataclass(frozen=True, eq=False)
 class RiskCoverage:
-    """The risk of answering the k most confident items, for k = 1 ... n.
+    """The risk of answering the k most confident examples, for k = 1 ... n.
 
-    **Shape**: coverage, risk and threshold ``[items]``, float64; threshold is the confidence of the k-th item.
+    **Shape**: coverage, risk and threshold ``[examples]``, float64; threshold is the confidence of the k-th example.
     """
 
     coverage: Tensor  # k / n
@@ -45,7 +44,7 @@ class RiskCoverage:
 def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
     """The risk-coverage curve; any score that is high where the prediction can be trusted will do.
 
-    **Shape**: confidence and correct ``[items]``.
+    **Shape**: confidence and correct ``[examples]``.
 
     >>> curve = risk_coverage(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1]))
     >>> curve.risk
@@ -61,7 +60,7 @@ def risk_coverage(confidence: Tensor, correct: Tensor) -> RiskCoverage:
 def aurc(confidence: Tensor, correct: Tensor) -> float:
     """The area under the risk-coverage curve, 1/n sum_k risk(k).
 
-    **Shape**: confidence and correct ``[items]``.
+    **Shape**: confidence and correct ``[examples]``.
 
     >>> round(aurc(torch.tensor([0.9, 0.8, 0.7, 0.6]), torch.tensor([1, 1, 0, 1])), 6)  # (0 + 0 + 1/3 + 1/4) / 4
     0.145833
@@ -71,7 +70,7 @@ def aurc(confidence: Tensor, correct: Tensor) -> float:
 
 @dataclass(frozen=True)
 class Abstention:
-    """A rule that answers an item where its confidence is at least the threshold.
+    """A rule that answers an example where its confidence is at least the threshold.
 
     >>> rule = Abstention(threshold=0.8, coverage=0.5, risk=0.0)
     >>> rule(torch.tensor([0.9, 0.7]))
@@ -79,11 +78,11 @@ class Abstention:
     """
 
     threshold: float  # inf: no threshold keeps the promise, nothing is answered
-    coverage: float  # share answered, on the items it was fitted to
+    coverage: float  # share answered, on the examples it was fitted to
     risk: float  # share wrong among these; 0 where nothing is answered
 
     def __call__(self, confidence: Tensor) -> Tensor:
-        """True where the item is answered, ``[items]``."""
+        """True where the example is answered, ``[examples]``."""
         return confidence.double() >= self.threshold
 
 
@@ -95,12 +94,12 @@ def fit_abstention(
     coverage: float | None = None,
     delta: float | None = None,
 ) -> Abstention:
-    """The threshold on held-out items for a wanted risk (the largest coverage that keeps it) or a wanted coverage.
+    """The threshold on held-out examples for a wanted risk (the largest coverage that keeps it) or a wanted coverage.
 
-    The risk on new items scatters around the fitted one. With ``delta`` the wanted risk holds for new items with
+    The risk on new examples scatters around the fitted one. With ``delta`` the wanted risk holds for new examples with
     probability 1 - delta over the held-out ones: Clopper-Pearson bounds at 20 coverages, each at delta / 20.
 
-    **Shape**: confidence and correct ``[items]``.
+    **Shape**: confidence and correct ``[examples]``.
 
     >>> confidence, correct = torch.tensor([0.875, 0.75, 0.625, 0.5]), torch.tensor([1, 1, 0, 1])
     >>> fit_abstention(confidence, correct, coverage=0.5)
@@ -109,7 +108,7 @@ def fit_abstention(
     Abstention(threshold=0.5, coverage=1.0, risk=0.25)
     """
     if (risk is None) == (coverage is None):
-        raise MetricError(f"give either risk or coverage, however: risk={risk}, coverage={coverage}")
+        raise MetricError(f"either risk or coverage must be given; got risk={risk}, coverage={coverage}")
     correct = check_correct(correct, confidence)
     confidence, order = check_scores(confidence.double(), "confidences").sort(descending=True)
     # A threshold cannot cut through equal confidences: only the last of each group is a choice.
@@ -118,11 +117,11 @@ def fit_abstention(
     wrong = (1 - correct[order]).cumsum(0)[answered - 1]
     if coverage is not None:
         if not 0 < coverage <= 1:
-            raise MetricError(f"coverage is above 0 and at most 1, however: coverage={coverage}")
+            raise MetricError(f"coverage must satisfy 0 < coverage <= 1; got coverage={coverage}")
         chosen = int((answered < coverage * len(confidence) - 1e-9).sum())
     elif risk is not None:
         if not 0 <= risk < 1:
-            raise MetricError(f"risk is at least 0 and below 1, however: risk={risk}. For 5 % write 0.05")
+            raise MetricError(f"risk must satisfy 0 <= risk < 1; got risk={risk}. For 5 % write 0.05")
         chosen = _certain(answered, wrong, risk, delta) if delta else _empirical(answered, wrong, risk)
     if chosen < 0:
         return Abstention(threshold=math.inf, coverage=0.0, risk=0.0)
@@ -138,13 +137,15 @@ def _empirical(answered: Tensor, wrong: Tensor, risk: float) -> int:
 
 def _certain(answered: Tensor, wrong: Tensor, risk: float, delta: float) -> int:
     """The last of 20 choices whose risk is at most the wanted one with probability 1 - delta, or -1."""
+    from scipy.special import betaincinv  # slow to import
+
     check_share(delta, "delta")
     # The candidates depend on confidences only, so that a union bound over them holds; more would cost each its level.
     wanted = torch.linspace(0, float(answered[-1]), CANDIDATES + 1, dtype=torch.float64)[1:].ceil().long()
     candidates = torch.searchsorted(answered.cpu(), wanted).unique().flip(0)
     for choice in candidates.tolist():
         k, n = float(wrong[choice]), float(answered[choice])
-        bound = 1.0 if k == n else float(special.betaincinv(k + 1, n - k, 1 - delta / CANDIDATES))
+        bound = 1.0 if k == n else float(betaincinv(k + 1, n - k, 1 - delta / CANDIDATES))
         if bound <= risk:
             return choice
     return -1

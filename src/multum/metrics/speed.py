@@ -1,7 +1,7 @@
 """How fast an ensemble predicts and how much room it takes: measured, where `cost` counts.
 
     latency      seconds of one pass over a batch: median, first and third quartile over rounds
-    throughput   items per second, batch size / median latency
+    throughput   examples per second, batch size / median latency
     peak         bytes of the tensors that are alive at once while a batch is predicted, weights left out
     weights      bytes of parameters and buffers
     disk         bytes of the saved file
@@ -65,7 +65,7 @@ class Speed:
 
     @property
     def throughput(self) -> float:
-        """Items per second."""
+        """Examples per second."""
         return self.batch_size / self.latency if self.latency else float("inf")
 
 
@@ -90,7 +90,18 @@ class Speeds:
         )
 
     def __str__(self) -> str:
-        head = ("name", "batch", "ms", "quartiles", "items/s", "ratio", "peak MB", "weights MB", "disk MB", "executor")
+        head = [
+            "name",
+            "batch",
+            "ms",
+            "quartiles",
+            "examples/s",
+            "ratio",
+            "peak MB",
+            "weights MB",
+            "disk MB",
+            "executor",
+        ]
         rows = [
             (
                 row.name,
@@ -104,10 +115,10 @@ class Speeds:
             )
             for row in self.rows
         ]
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(len(head))]
+        widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
         lines = [
             "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-            for row in [head, *rows]
+            for row in (head, *rows)
         ]
         first = self.rows[0]
         where = f"{first.device}, {first.threads} thread{'s' * (first.threads != 1)}"
@@ -123,8 +134,8 @@ def speed(ensemble: Ensemble | nn.Module, example: Any, **settings: Any) -> Spee
     """The speed of one ensemble, or of a plain network; the arguments are those of `compare_speed`.
 
     >>> net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> found = speed(net, torch.zeros(1, 4), batch_sizes=(3,), rounds=2)
-    >>> row = found.rows[0]
+    >>> measured = speed(net, torch.zeros(1, 4), batch_sizes=(3,), rounds=2)
+    >>> row = measured.rows[0]
     >>> row.batch_size, row.peak, row.weights  # two layers of 3 x 8 numbers are alive at once
     (3, 192, 232)
     """
@@ -147,7 +158,7 @@ def compare_speed(
 
     Args:
         ensembles: by name; ratios are to the first. A plain network may be among them.
-        example: some items as the networks take them, repeated up to each batch size.
+        example: some examples as the networks take them, repeated up to each batch size.
         rounds: how often each is timed; the first `warmup` passes before them are not.
         threads: of torch while measuring; None for as many as it has.
         advance: called after every pass, for a progress bar: (rounds + warmup) passes each.
@@ -300,13 +311,13 @@ def _check(
     ensembles: Mapping[str, Any], example: Any, batch_sizes: Sequence[int], rounds: int, warmup: int, threads: Any
 ) -> None:
     if not ensembles:
-        raise ConfigError("speed is of one ensemble at least, however: none was given")
+        raise ConfigError("speed needs at least one ensemble; got none")
     tensors = [t for t in tree_leaves(example) if isinstance(t, Tensor)]
     if not tensors or any(t.ndim == 0 or len(t) == 0 for t in tensors):
-        raise ConfigError("example is a batch with one item at least, however: it has none")
+        raise ConfigError("`example` must be a batch of at least one example; got none")
     if not batch_sizes or any(size < 1 for size in batch_sizes):
-        raise ConfigError(f"batch sizes are whole numbers >= 1, however: batch_sizes={tuple(batch_sizes)}")
+        raise ConfigError(f"batch_sizes must be whole numbers >= 1; got batch_sizes={tuple(batch_sizes)}")
     if rounds < 1 or warmup < 0 or (threads is not None and threads < 1):
         raise ConfigError(
-            f"rounds >= 1, warmup >= 0 and threads >= 1 or None, however: {rounds}, {warmup} and {threads}"
+            f"`rounds` must be >= 1, `warmup` >= 0, `threads` >= 1 or None; got {rounds}, {warmup}, {threads}"
         )

@@ -47,7 +47,7 @@ def evaluate_run(
 
 def tables(found: dict[str, Any]) -> Iterator[Table]:
     """The metrics as tables: the ensemble beside its members' mean, foreign sets, corruptions."""
-    title = f"{found['method']} on {found['data']}: {found['items']} items, {found['members']} members"
+    title = f"{found['method']} on {found['data']}: {found['examples']} examples, {found['members']} members"
     table = Table("metric", title=title, title_justify="left")
     for column in ("ensemble", "members' mean", "gain"):
         table.add_column(column, justify="right")

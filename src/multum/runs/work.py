@@ -65,11 +65,11 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
     job.train(cell.data, cell.model, cell.method, folder, {**cell.recipe, "seed": cell.seed})
     ens, data, _ = job.open_run(folder)
     started = time.perf_counter()
-    foreign = ood_sets(cell.ood, data)
-    measured = measure(ens, data, ood=foreign, shift=cell.shift, shift_items=cell.shift_items, seed=cell.seed)
+    ood = ood_sets(cell.ood, data)
+    measured = measure(ens, data, ood=ood, shift=cell.shift, shift_examples=cell.shift_items, seed=cell.seed)
     spent = cost(ens, example=data.example())
     log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    write_tensors(folder / "items.safetensors", {k: v.contiguous() for k, v in measured.items.items()})
+    write_tensors(folder / "items.safetensors", {k: v.contiguous() for k, v in measured.examples.items()})
     result = {
         "cell": cell.settings(),
         "task": data.task,

@@ -1,4 +1,4 @@
-"""What the papers' two formulas promise: Figure 5's values, a bound that bounds, a decomposition that adds up."""
+"""What masks cost, Packed-Ensembles C.1: Figure 5's values, and a bound that bounds."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from multum.errors import MetricError
-from multum.metrics.theory import bias_variance, masking_kl, masking_kl_bound
+from multum.errors import ConfigError
+from multum.papers.exact import masking_kl, masking_kl_bound
 
 properties = settings(max_examples=100, deadline=None, database=None, derandomize=True)
 TENTHS = torch.full((100,), 0.1, dtype=torch.float64)  # w = mu = .1, C = 100
@@ -52,33 +52,25 @@ def test_the_exact_divergence_is_that_of_the_two_gaussians():
 
 
 def test_whole_curves_at_once():
-    p, std = torch.linspace(0.1, 1, 10), torch.tensor([[0.5], [1.0], [2.0]])
-    found = masking_kl_bound(p, TENTHS, TENTHS, std)
-    assert found.shape == (3, 10)
-    assert found[1, 4].item() == pytest.approx(masking_kl_bound(p[4].item(), TENTHS, TENTHS, 1.0).item(), abs=1e-9)
-    layer = masking_kl(0.5, torch.rand(8, 100), torch.rand(100), 1.0)
-    assert layer.shape == (8,)
+    p, std = torch.tensor([0.5, 0.9, 1.0]), torch.tensor([[0.5], [1.0], [2.0]])
+    bound = [[1.255, math.nan, 0.0], [0.50125, 0.011561, 0.0], [0.312812, math.nan, 0.0]]  # Figure 5, as above
+    exact = [[1.124112, math.nan, 0.0], [0.399701, 0.00837, 0.0], [0.215225, math.nan, 0.0]]
+    for curves, expected in ((masking_kl_bound, bound), (masking_kl, exact)):
+        whole = curves(p, TENTHS, TENTHS, std)
+        assert whole.shape == (3, 3)
+        for value, wanted in zip(whole.flatten().tolist(), torch.tensor(expected).flatten().tolist(), strict=True):
+            assert math.isnan(wanted) or value == pytest.approx(wanted, abs=1e-6)
 
 
-def test_the_error_is_bias_and_variance():
-    generator = torch.Generator().manual_seed(0)
-    predictions, targets = torch.randn(7, 50, generator=generator), torch.randn(50, generator=generator)
-    found = bias_variance(predictions, targets)
-    assert found.error == pytest.approx(found.bias + found.variance, abs=1e-12)
-    assert found.error == pytest.approx((predictions - targets).square().mean().item(), abs=1e-6)
-    assert found.variance == pytest.approx(predictions.var(0, correction=0).mean().item(), abs=1e-6)
-    assert bias_variance(predictions[:1], targets).variance == 0
+def test_a_layer_has_a_divergence_per_neuron():
+    weights = torch.stack([TENTHS, 0 * TENTHS])  # the second neuron hears nothing: only its variance shrinks
+    layer = masking_kl(0.5, weights, TENTHS, 1.0)
+    assert layer.tolist() == pytest.approx([0.399701, (1 - math.log(2)) / 2], abs=1e-6)
 
 
 def test_what_is_refused():
     for p in (0.0, 1.5, math.nan):
-        with pytest.raises(MetricError, match="above 0 and at most 1"):
+        with pytest.raises(ConfigError, match="0 < p <= 1"):
             masking_kl(p, TENTHS, TENTHS, 1.0)
-    with pytest.raises(MetricError, match="std"):
+    with pytest.raises(ConfigError, match="std"):
         masking_kl_bound(0.5, TENTHS, TENTHS, 0.0)
-    with pytest.raises(MetricError, match=r"one shape, however: \[5\] and \[4\]"):
-        bias_variance(torch.zeros(3, 5), torch.zeros(4))
-    with pytest.raises(MetricError, match=r"\[trainings, items"):
-        bias_variance(torch.zeros(3), torch.zeros(3))
-    with pytest.raises(MetricError, match="predictions are finite"):
-        bias_variance(torch.full((2, 3), math.nan), torch.zeros(3))
