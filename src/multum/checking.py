@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
@@ -19,6 +18,7 @@ from .building import ensemble
 from .ensemble import Ensemble
 from .errors import CheckError
 from .executors import EXECUTORS, REFERENCE
+from .figures.tables import text_table
 from .network.copies import arguments, two_rows
 from .rewrite.walker import is_plain
 
@@ -220,10 +220,6 @@ def _distance(a: Tensor, b: Tensor) -> float:
 
 
 def _print(ens: Ensemble, findings: list[Finding]) -> None:
-    table = Table(title=f"check of {type(ens.method).__name__}, members={ens.members}", title_justify="left")
-    table.add_column("promise")
-    table.add_column("holds")
-    table.add_column("measured")
-    for f in findings:
-        table.add_row(escape(f.promise), "[green]yes[/]" if f.holds else "[red]NO[/]", escape(f.measured))
-    Console().print(table)
+    title = f"check of {type(ens.method).__name__}, members={ens.members}"
+    rows = [[f.promise, Text("yes", "green") if f.holds else Text("NO", "red"), f.measured] for f in findings]
+    Console().print(text_table(["promise", "holds", "measured"], rows, title=title))

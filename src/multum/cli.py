@@ -13,10 +13,10 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from .comparing.compare import compare as compare_methods
 from .errors import MultumError
+from .figures.tables import text_table
 from .files import dumps
 from .memory import keep_memory
 from .methods import catalogue
@@ -301,14 +301,11 @@ def methods(
     if as_json:
         print(dumps(found))
         return
-    table = Table(title="methods", title_justify="left", show_lines=True)
-    table.add_column("name", no_wrap=True)
-    table.add_column("what it is")
-    table.add_column("fields")
-    for entry in found:
-        fields = "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in entry["fields"])
-        table.add_row(entry["name"], entry["summary"], fields)
-    Console().print(table)
+    rows = [
+        [e["name"], e["summary"], "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in e["fields"])]
+        for e in found
+    ]
+    Console().print(text_table(["name", "what it is", "fields"], rows, row_lines=True))
 
 
 def main() -> None:

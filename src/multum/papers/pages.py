@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..figures.tables import markdown_table
 from ..files import write_text
 from .results import FORMAT, VERDICTS
 
@@ -93,7 +94,7 @@ def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
     notes = _list(remarked(lines))
     if not cells:
         head = ["row", "column", "ours", "paper", "difference", "agrees"]
-        return "\n\n".join(filter(None, [_table(head, [line_cells(line) for line in lines]), notes]))
+        return "\n\n".join(filter(None, [markdown_table(head, [line_cells(line) for line in lines]), notes]))
     columns = list(dict.fromkeys(line["column"] for line in lines))
     rows = list(dict.fromkeys(line["row"] for line in lines))
     found = {(line["row"], line["column"]): line for line in lines}
@@ -108,7 +109,7 @@ def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
             if column in printed:
                 cells.append((line or {}).get("printed") or "")
         body.append(cells)
-    return "\n\n".join(filter(None, [_table(head, body), "Ours: mean ± standard error over seeds.", notes]))
+    return "\n\n".join(filter(None, [markdown_table(head, body), "Ours: mean ± standard error over seeds.", notes]))
 
 
 def _agreement(document: Document) -> list[str]:
@@ -123,7 +124,7 @@ def _agreement(document: Document) -> list[str]:
     orderings = sorted(document["orderings"], key=lambda o: list(VERDICTS).index(o["verdict"]))
     if orderings:
         head = ["column", "better in the paper", "worse", "paper's difference", "ours", "95 % interval", "verdict"]
-        told.append(_table(head, [ordering_cells(o) for o in orderings[:SHOWN]]))
+        told.append(markdown_table(head, [ordering_cells(o) for o in orderings[:SHOWN]]))
         if len(orderings) > SHOWN:
             told.append(f"{len(orderings) - SHOWN} more are in the JSON.")
         told.append(_list(VERDICTS[v] for v in VERDICTS if any(o["verdict"] == v for o in orderings)))
@@ -191,15 +192,7 @@ def write_pages(folder: Path) -> None:
         link = f"[{document['item']}]({document['item']}.md)"
         rows.append([link, document["number"], document["shows"], document["status"], summary(document)])
     head = ["item", "in the paper", "shows", "status", "what came out"]
-    write_text(folder / "index.md", f"# Tables and figures that were run\n\n{_table(head, rows)}\n")
-
-
-def _table(head: Sequence[str], body: Sequence[Sequence[str]]) -> str:
-    safe = [[cell.replace("|", "\\|") for cell in row] for row in [head, *body]]
-    widths = [max(3, *(len(row[i]) for row in safe)) for i in range(len(head))]
-    lines = [" | ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in safe]
-    rule = "-|-".join("-" * width for width in widths)
-    return "\n".join(f"| {line} |" for line in [lines[0], rule, *lines[1:]])
+    write_text(folder / "index.md", f"# Tables and figures that were run\n\n{markdown_table(head, rows)}\n")
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from ..figures.formats import NOTHING, heading, shown, sized
+from ..figures.tables import text_table
 
 __all__ = ["terminal"]
 
@@ -80,18 +80,14 @@ class _Comparison:
         return tables
 
     def _table(self, columns: Sequence[Mapping[str, Any]]) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, pad_edge=True, show_edge=False, header_style="")
-        table.add_column("\nmethod", no_wrap=True)
-        group = None
-        for column in columns:
-            over = column.get("group") or ""
-            words = Text.assemble((over if over != group else "", "dim"), "\n", heading(column))
-            table.add_column(words, justify="right", no_wrap=True)
-            group = over
-        for row in self.rows:
-            cells = [_cell(row["values"].get(column["key"]), column) for column in columns]
-            table.add_row(Text(row["label"]), *cells)
-        return table
+        groups = [column.get("group") or "" for column in columns]
+        over = [group if i == 0 or group != groups[i - 1] else "" for i, group in enumerate(groups)]
+        head = [Text.assemble((g, "dim"), "\n", heading(c)) for g, c in zip(over, columns, strict=True)]
+        rows = [
+            [row["label"], *(_cell(row["values"].get(column["key"]), column) for column in columns)]
+            for row in self.rows
+        ]
+        return text_table(["\nmethod", *head], rows, align="lr")
 
     def _trouble(self, row: Mapping[str, Any]) -> Text:
         word = "failed" if row["status"] == "failed" else "failed in part"

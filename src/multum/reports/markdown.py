@@ -9,6 +9,7 @@ from typing import Any
 
 from ..figures.figure import Figure
 from ..figures.formats import NOTHING, heading, shown, sized
+from ..figures.tables import markdown_table
 from .page import facts, listed
 
 __all__ = ["markdown"]
@@ -53,14 +54,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Mapping[str, Any
         else [_safe(row["label"]), "failed", *[NOTHING] * (len(columns) - 1)]
         for row in rows
     ]
-    widths = [max(3, *(len(line[i]) for line in [head, *body])) for i in range(len(head))]
-
-    def line(cells: Sequence[str]) -> str:
-        padded = [cells[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells[1:], widths[1:], strict=True))]
-        return f"| {' | '.join(padded)} |"
-
-    rule = f"| {'-' * widths[0]} | {' | '.join('-' * (w - 1) + ':' for w in widths[1:])} |"
-    return "\n".join([line(head), rule, *map(line, body)])
+    return markdown_table(head, body, "lr")
 
 
 def _cell(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..data.corruptions import STANDARD
 from ..data.ood import ood_sets
+from ..figures.tables import text_table
 from ..metrics.cost import cost
 from ..metrics.evaluate import SEVERITIES, evaluate
 from ..metrics.speed import speed as measured_speed
@@ -48,9 +49,7 @@ def evaluate_run(
 def tables(found: dict[str, Any]) -> Iterator[Table]:
     """The metrics as tables: the ensemble beside its members' mean, foreign sets, corruptions."""
     title = f"{found['method']} on {found['data']}: {found['examples']} examples, {found['members']} members"
-    table = Table("metric", title=title, title_justify="left")
-    for column in ("ensemble", "members' mean", "gain"):
-        table.add_column(column, justify="right")
+    table = text_table(["metric", "ensemble", "members' mean", "gain"], align="lr", title=title)
     numbers = {k: v for k, v in found.items() if isinstance(v, float) and not k.startswith(("member_", "gain_"))}
     for name, value in numbers.items():
         rest = (found.get(f"{kind}_{name}") for kind in ("member", "gain"))
@@ -58,25 +57,22 @@ def tables(found: dict[str, Any]) -> Iterator[Table]:
     yield table
     yield from _costs(found)
     if "ood" in found:
-        table = Table("foreign set", "score", title="telling foreign items from known ones", title_justify="left")
-        for column in ("AUROC", "AUPR", "FPR95"):
-            table.add_column(column, justify="right")
+        head = ["OOD data", "score", "AUROC", "AUPR", "FPR95"]
+        table = text_table(head, align="llr", title="detecting OOD data")
         for place, scores in found["ood"].items():
             for score, cell in scores.items():
                 table.add_row(place, score, *(f"{cell[k]:.4f}" for k in ("auroc", "aupr", "fpr95")))
         yield table
     if "shift" in found:
-        table = Table("corruption", title="accuracy under shift, by severity", title_justify="left")
-        for severity in SEVERITIES:
-            table.add_column(str(severity), justify="right")
+        head = ["corruption", *map(str, SEVERITIES)]
+        table = text_table(head, align="lr", title="accuracy under distribution shift, by severity")
         for name, row in found["shift"].items():
             table.add_row(name, *(f"{row[str(severity)]['accuracy']:.4f}" for severity in SEVERITIES))
         yield table
 
 
 def _costs(found: dict[str, Any]) -> Iterator[Table]:
-    table = Table("cost", title="what a prediction of all members costs", title_justify="left")
-    table.add_column("", justify="right")
+    table = text_table(["cost", ""], align="lr", title="cost of a prediction of all members")
     names = {"params": "parameters", "macs": "mult-adds", "flops": "2 mult-adds + 2 parameters"}
     for key, title in names.items():
         table.add_row(title, f"{found['cost'][key]:,}")

@@ -28,6 +28,7 @@ from torch import Tensor
 from ..data import Data, Part
 from ..ensemble import Ensemble
 from ..errors import DataError, TrainingError
+from ..figures.tables import text_table
 from ..files import write_text
 from ..metrics.calibration import Temperature, fit_temperature
 from ..metrics.regression import in_units
@@ -115,9 +116,8 @@ def summary(frame: pd.DataFrame) -> str:
 
 def table(frame: pd.DataFrame, rows: int = 50) -> Table:
     """The first predictions for a terminal, and the summary below them."""
-    found = Table(caption=summary(frame), caption_justify="left")
-    for name in frame.columns:
-        found.add_column(name, justify="left" if name in ("item", "label") else "right")
+    align = ["l" if name in ("item", "label") else "r" for name in frame.columns]
+    found = text_table(list(frame.columns), align=align, caption=summary(frame))
     for row in frame.head(rows).itertuples(index=False):
         found.add_row(
             *(f"{v:.4g}" if isinstance(v, float) else "yes" if v is True else "" if v is False else str(v) for v in row)
