@@ -10,12 +10,12 @@ import pytest
 from matplotlib.colors import to_hex
 
 from multum import reports
+from multum.figures.circles import front
 from multum.figures.figure import NARROW, WIDE
 from multum.figures.labels import placed
 from multum.figures.palette import DARK_HUES, DARK_PAPER, HUES, PAPER, look
 from multum.figures.palette import drawing as our_settings
 from multum.figures.scales import log_ticks
-from multum.reports.charts.pareto import front
 from reports import documents
 
 ALL = [

@@ -8,23 +8,20 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
+from ...figures.circles import Circle, circle_radii, draw_circles, front
 from ...figures.figure import Figure
 from ...figures.formats import count, shown
-from ...figures.labels import placed
-from ...figures.palette import CONTEXT, INK, MUTED
-from ...figures.panels import canvas, fitted, text_width
+from ...figures.palette import CONTEXT, MUTED
+from ...figures.panels import canvas, text_width
 from ...figures.scales import ROUND, accuracy_axis, log_axis
 from ..view import Method, View
 
-__all__ = ["front", "pareto", "pareto_nll"]
+__all__ = ["pareto", "pareto_nll"]
 
 COSTS = ("macs", "params", "latency", "train_seconds")  # the first that the comparison has
-POINT = "point-{}"  # the id of a method's circle
-NAME = "name-{}"  # and of its name
 
 
 def pareto(view: View) -> Figure | None:
@@ -35,18 +32,6 @@ def pareto(view: View) -> Figure | None:
 def pareto_nll(view: View) -> Figure | None:
     """Negative log likelihood against mult-adds."""
     return _figure(view, "nll", "pareto-nll")
-
-
-def front(cost: Sequence[float], quality: Sequence[float], better: str) -> list[int]:
-    """The methods that no other one beats: none is at most as dear and at least as good, and better in one of both.
-
-    >>> front([1, 2, 3, 2], [0.90, 0.95, 0.93, 0.95], "higher")
-    [0, 1, 3]
-    """
-    sign = 1 if better == "higher" else -1
-    points = [(c, -sign * q) for c, q in zip(cost, quality, strict=True)]
-    kept = [i for i, p in enumerate(points) if not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points)]
-    return sorted(kept, key=lambda i: (points[i], i))
 
 
 def _figure(view: View, quality: str, name: str) -> Figure | None:
@@ -80,7 +65,7 @@ def _figure(view: View, quality: str, name: str) -> Figure | None:
         numbers,
         draw,
         f"{names} against {costs} of {len(methods)} methods; a circle's area is its number of parameters.",
-        {POINT.format(m.index): _point(view, m) for m in methods},
+        {f"point-{m.index}": _point(view, m) for m in methods},
     )
 
 
@@ -131,7 +116,6 @@ def _draw(
     inside = (width - left - right, height - below - above)
     axes = figure.add_axes((left / width, below / height, inside[0] / width, inside[1] / height))
     largest = 20 if narrow else 32
-    radii = _radii(numbers, largest)
     _limits(axes, view, numbers, quality, cost, stretched, inside, largest)
     column = view.columns[quality]
     unit = f" ({column['unit']})" if column.get("unit") not in ("", "%", "count", None) else ""
@@ -141,26 +125,12 @@ def _draw(
     words = f"{_named(view, cost)}, log scale"
     figure.text(middle, 4 / height, words, size=11, color=MUTED, ha="center", va="bottom")
     steps = _line(axes, numbers, quality, cost, better)
-    middles = axes.transData.transform(numbers[[cost, quality]].to_numpy(dtype=float))
-    bars = _boxes(axes.transData.transform(steps))
-    for i in np.argsort(-radii, kind="stable"):  # the small ones on top of the large ones
-        at, method = numbers.iloc[i], methods[i]
-        colour, fill = method.look.colour, method.look.fill
-        if np.isfinite(at["error"]) and at["error"] > 0:
-            axes.errorbar(at[cost], at[quality], at["error"], color=colour, elinewidth=1.4, capsize=3, zorder=2)
-            low, high = (axes.transData.transform((at[cost], at[quality] + s * at["error"]))[1] for s in (-1, 1))
-            bars.append((middles[i][0] - 3, low, middles[i][0] + 3, high))
-        circle = axes.scatter(
-            [at[cost]],
-            [at[quality]],
-            s=(2 * radii[i]) ** 2,
-            facecolor=to_rgba(colour, {"full": 0.5, "half": 0.2, "empty": 0.0}[fill]),
-            edgecolor=colour,
-            linewidth=1.8,
-            zorder=3 + (1 - radii[i] / 100),
-        )
-        circle.set_gid(POINT.format(method.index))
-    _name(axes, methods, numbers, np.column_stack([middles, radii]), np.array(bars).reshape(-1, 4), narrow)
+    circles = [
+        Circle(m.label, at[cost], at[quality], radius, m.look, at["error"], bool(at["front"]), str(m.index))
+        for m, radius, (_, at) in zip(methods, _radii(numbers, largest), numbers.iterrows(), strict=True)
+    ]
+    size, longest = (9, 110) if narrow else (11, 190)
+    draw_circles(axes, circles, size=size, longest=longest, obstacles=_boxes(axes.transData.transform(steps)))
     _scale(figure, numbers, largest, width, height, narrow)
     return figure
 
@@ -174,7 +144,7 @@ def _named(view: View, cost: str) -> str:
 def _radii(numbers: pd.DataFrame, largest: float) -> np.ndarray:
     if "params" not in numbers or numbers["params"].isna().any():
         return np.full(len(numbers), 7.0)
-    return np.maximum(largest * np.sqrt(numbers["params"].to_numpy(dtype=float) / numbers["params"].max()), 3)
+    return circle_radii(numbers["params"], largest)
 
 
 def _limits(
@@ -230,24 +200,6 @@ def _boxes(corners: np.ndarray) -> list[tuple[float, ...]]:
     """A thin box around each piece of a line."""
     low, high = np.minimum(corners[:-1], corners[1:]) - 2, np.maximum(corners[:-1], corners[1:]) + 2
     return [tuple(box) for box in np.concatenate([low, high], 1)]
-
-
-def _name(
-    axes: Axes, methods: Sequence[Method], numbers: pd.DataFrame, circles: np.ndarray, bars: np.ndarray, narrow: bool
-) -> None:
-    size, room = (9, 110) if narrow else (11, 190)
-    weights = ["bold" if on else "normal" for on in numbers["front"]]
-    names = [fitted(m.label, room, size, w) for m, w in zip(methods, weights, strict=True)]
-    sizes = np.array([(text_width(n, size, w) + 3, size + 3) for n, w in zip(names, weights, strict=True)])
-    (left, bottom), (right, top) = axes.transAxes.transform([(0, 0), (1, 1)])
-    places = placed(circles, sizes, (left + 3, bottom + 3, right - 1, top - 1), bars)
-    for method, name, weight, place in zip(methods, names, weights, places, strict=True):
-        x, y = axes.transAxes.inverted().transform(place.middle)
-        text = axes.text(x, y, name, transform=axes.transAxes, size=size, weight=weight, color=INK, zorder=6)
-        text.set(ha="center", va="center_baseline", gid=NAME.format(method.index))
-        if place.leader:
-            ends = axes.transAxes.inverted().transform(place.leader)
-            axes.plot(ends[:, 0], ends[:, 1], transform=axes.transAxes, color=MUTED, lw=0.7, zorder=5)
 
 
 def _scale(figure: Drawing, numbers: pd.DataFrame, largest: float, width: float, height: float, narrow: bool) -> None:
