@@ -78,7 +78,7 @@ def test_no_part_stands_higher_than_it_must() -> None:
 
 def test_the_import_walker_sees_every_form(tmp_path: Path) -> None:
     assert imported_parts(SOURCE / "methods" / "packed.py") >= {"errors", "thinning", "methods"}
-    assert "models" in imported_parts(SOURCE / "saving.py")
+    assert "models" in imported_parts(SOURCE / "saving" / "store.py")
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if f.parent.name == "methods"], ids=lambda f: f.name)
