@@ -72,12 +72,10 @@ def ensemble(
     torch.Size([5, 2, 3])
     """
     if task not in TASKS:
-        raise ConfigError(
-            f"task is one of {', '.join(map(repr, TASKS))}, however: {task!r}. {did_you_mean(task, TASKS)}"
-        )
+        raise ConfigError(f"task must be {' or '.join(map(repr, TASKS))}; got {task!r}. {did_you_mean(task, TASKS)}")
     if isinstance(method, type) or not callable(getattr(method, "birth", None)):
-        given = f"the class {method.__name__}; call it" if isinstance(method, type) else repr(method)
-        raise ConfigError(f"method is a method's config such as multum.Deep(members=4), however: {given}")
+        got = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
+        raise ConfigError(f"method must be a method's config such as multum.Deep(members=4); got {got}")
     seeds = member_seeds(seed, method.members)
     builder = None if isinstance(network, nn.Module) else network
     with seeded(seeds[-1]):
@@ -195,10 +193,10 @@ def _on_meta(tensors: dict[str, Tensor]) -> bool:
 def built_by(builder: Any) -> nn.Module:
     """What a builder builds, or a clear error."""
     if not callable(builder):
-        raise NetworkError(f"network is an nn.Module or a function that builds one, however: {type(builder).__name__}")
+        raise NetworkError(f"network must be an nn.Module or a function that builds one; got {type(builder).__name__}")
     built = builder()
     if not isinstance(built, nn.Module):
-        raise NetworkError(f"the network's builder returns an nn.Module, however: it returned {type(built).__name__}")
+        raise NetworkError(f"the network's builder must return an nn.Module; got {type(built).__name__}")
     return built
 
 
@@ -207,30 +205,30 @@ def _check_alike(first: dict[str, Tensor], born: dict[str, Tensor], i: int) -> N
         shapes = [tuple(tensors[name].shape) if name in tensors else "no such tensor" for tensors in (first, born)]
         if shapes[0] != shapes[1]:
             raise NetworkError(
-                f"the network's builder builds the same network every time, however: {name} is {shapes[0]} in member 0 "
-                f"and {shapes[1]} in member {i}; take what varies out of the builder"
+                f"the network's builder must build the same network every time; got {name} as {shapes[0]} in member 0 "
+                f"and {shapes[1]} in member {i}. Take what varies out of the builder"
             )
 
 
 def _check_network(network: nn.Module) -> None:
     if isinstance(network, Ensemble):
-        raise NetworkError("network is one plain network, however: it is an Ensemble already; use its member(i)")
+        raise NetworkError("network must be one plain network; got an Ensemble. Use its member(i)")
     lazy = [name for name, p in (*network.named_parameters(), *network.named_buffers()) if is_lazy(p)]
     if lazy:
         raise NetworkError(
-            f"every parameter has a shape, however: {', '.join(lazy)} are lazy; run the network once first"
+            f"every parameter must have a shape; got lazy ones: {', '.join(lazy)}. Run the network once first"
         )
 
 
 def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
     tensors = [t for t in tree_flatten(example)[0] if isinstance(t, Tensor)]
     if not tensors:
-        raise ExampleError(f"example is a batch of tensors, however: {type(example).__name__} without a tensor")
+        raise ExampleError(f"example must be a batch of tensors; got {type(example).__name__} without a tensor")
     for t in tensors:
         if t.ndim == 0 or t.shape[0] == 0:
-            raise ExampleError(f"example is a batch [batch, ...] of at least one row, however: shape {tuple(t.shape)}")
+            raise ExampleError(f"example must be a batch [batch, ...] of at least one row; got shape {tuple(t.shape)}")
         if t.is_floating_point() and not t.is_meta and not bool(torch.isfinite(t).all()):
-            raise ExampleError("example holds finite numbers, however: it has NaN or infinity; give a real batch")
+            raise ExampleError("example must hold finite numbers; got NaN or infinity. Give a real batch")
     if _on_meta(tensors_of(network)):
         example = tree_map_only(Tensor, lambda t: t.to("meta"), example)
     try:
@@ -242,24 +240,22 @@ def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
         reason = first_line(error)
         if "deepcopy protocol" in reason:
             raise NetworkError(
-                "every member is a copy of the network, however: it holds tensors that cannot be copied, as the old "
-                "torch.nn.utils.spectral_norm and weight_norm leave behind; use torch.nn.utils.parametrizations instead"
+                "network must be copyable, once per member; got tensors that cannot be copied, as the old "
+                "torch.nn.utils.spectral_norm and weight_norm leave behind. Use torch.nn.utils.parametrizations instead"
             ) from error
         raise ExampleError(
-            f"the network runs on the example, however: with shape {shapes} it raises {type(error).__name__}: {reason}"
+            f"network must run on the example; got {type(error).__name__} for shape {shapes}: {reason}"
         ) from error
     if out.ndim < 2 or out.shape[0] != tensors[0].shape[0]:
         raise NetworkError(
-            f"a member's network gives [batch, outputs], however: {tuple(out.shape)} "
-            f"for a batch of {tensors[0].shape[0]}; wrap it so that every row keeps its own outputs"
+            f"network must give [batch, outputs]; got {tuple(out.shape)} for a batch of {tensors[0].shape[0]}. "
+            "Wrap it so that every row keeps its own outputs"
         )
     if not out.is_floating_point():
-        raise NetworkError(
-            f"a member's network gives floating point outputs, however: {out.dtype}; return logits, not labels"
-        )
+        raise NetworkError(f"network must give floating point outputs; got {out.dtype}. Return logits, not labels")
     if task == "regression" and out.shape[-1] != 2:
         raise NetworkError(
-            "a regression network has two outputs, mean and raw variance (softplus makes it positive), "
-            f"however: {out.shape[-1]}; give its last layer two outputs"
+            "a regression network must have two outputs, mean and raw variance (softplus makes it positive); "
+            f"got {out.shape[-1]}. Give its last layer two outputs"
         )
     return example

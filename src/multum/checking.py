@@ -158,11 +158,11 @@ def _perturbed(ens: Ensemble, x: Any, executor: str) -> Finding:
         before = trial(x)
         tensors = trial.tensors(trial.own)
         for i in range(trial.members):
-            kept = {name: t[i].clone() for name, t in tensors.items() if t.is_floating_point()}
-            for name in kept:
-                tensors[name][i] += 0.1 + 0.1 * torch.rand_like(kept[name])
+            values = {name: t[i].clone() for name, t in tensors.items() if t.is_floating_point()}
+            for name in values:
+                tensors[name][i] += 0.1 + 0.1 * torch.rand_like(values[name])
             after = trial(x)
-            for name, value in kept.items():
+            for name, value in values.items():
                 tensors[name][i] = value
             others = [j for j in range(trial.members) if j != i]
             if not torch.equal(after[others], before[others]):
@@ -184,11 +184,11 @@ def _gradients(ens: Ensemble, x: Any, executor: str) -> Finding:
     out = trial(x)
     for i in range(trial.members):
         grads = torch.autograd.grad(_weighted(out[i]), own, retain_graph=True, allow_unused=True)
-        found = [g for g in grads if g is not None]
+        present = [g for g in grads if g is not None]
         others = [j for j in range(trial.members) if j != i]
-        if any(bool((g[others] != 0).any()) for g in found):
+        if any(bool((g[others] != 0).any()) for g in present):
             return Finding(promise, False, f"the loss of member {i} has a gradient for what others own")
-        if not any(bool((g[i] != 0).any()) for g in found):
+        if not any(bool((g[i] != 0).any()) for g in present):
             return Finding(promise, False, f"the loss of member {i} has no gradient for what it owns")
     return Finding(promise, True, f"exactly 0 for all others{', in eval: norms pool members' if ens.pooled else ''}")
 

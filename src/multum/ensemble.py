@@ -195,8 +195,8 @@ class Ensemble(nn.Module):
         sizes = {t.shape[0] for t in stacked.values()}
         if set(stacked) != set(self.own) or len(sizes) != 1:
             raise ConfigError(
-                f"regrow takes every own tensor with one number of members, however: {len(stacked)} of "
-                f"{len(self.own)} tensors with sizes {sorted(sizes)}"
+                f"regrow must get every own tensor with one number of members; got {len(stacked)} of "
+                f"{len(self.own)} tensors, with leading sizes {sorted(sizes)}"
             )
         install(self.network, stacked)
         self.__dict__["members"] = sizes.pop()
@@ -241,14 +241,15 @@ class Ensemble(nn.Module):
         )
 
     def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
-        found = {}
+        """These parameters and buffers by name."""
+        tensors = {}
         for name in names:
             path, _, attribute = name.rpartition(".")
             module = self.network.get_submodule(path)
-            found[name] = (
+            tensors[name] = (
                 module._parameters[attribute] if attribute in module._parameters else module._buffers[attribute]
             )
-        return found  # type: ignore[return-value]
+        return tensors  # type: ignore[return-value]
 
     def _index(self, index: int) -> int:
         try:
@@ -256,20 +257,20 @@ class Ensemble(nn.Module):
         except TypeError:
             i = self.members
         if not -self.members <= i < self.members:
-            raise ConfigError(f"member is a whole number from 0 to {self.members - 1}, however: member={index!r}")
+            raise ConfigError(f"member must be a whole number from 0 to {self.members - 1}; got member={index!r}")
         return i % self.members
 
     def _check_per_member(self, x: Any, member: int | None) -> None:
         if member is not None:
             raise ConfigError(
-                f"per_member=True runs all members and member=i one of them, however: both were given, "
-                f"member={member!r}; for one member give its own input, without per_member"
+                f"per_member=True must stand alone; got member={member!r} as well. "
+                "For one member give its own input, without per_member"
             )
         for t in tree_flatten(x)[0]:
             if isinstance(t, Tensor) and (t.ndim < 2 or t.shape[0] != self.members):
                 raise ExampleError(
-                    f"with per_member=True the input is [members, batch, ...] with members={self.members}, "
-                    f"however: x.shape={tuple(t.shape)}"
+                    f"with per_member=True x must be [members, batch, ...] with members={self.members}; "
+                    f"got x.shape={tuple(t.shape)}"
                 )
 
     def _warn_of_pooling(self, executor: str) -> None:

@@ -1,4 +1,4 @@
-"""What an ensemble knows of its network, found out once: what every tensor is for, and which executors can run it.
+"""What an ensemble knows of its network, computed once: what every tensor is for, and which executors can run it.
 
 usage      what depends on the member, by following the own tensors through one run
 layers     multum's own norm and dropout take the place of the native ones
@@ -152,15 +152,15 @@ def _install_natives(network: nn.Module, randomness: Randomness, members: int, u
 
 def _pooled_norms(network: nn.Module, own: set[str], usage: Usage | None) -> tuple[str, ...]:
     """The batch norms that all members share although their inputs differ."""
-    found = []
+    pooled = []
     for path, module in network.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (usage is None or path in usage.inputs):
             prefix = f"{path}." if path else ""
             statistics = {prefix + name for name, _ in module.named_buffers(recurse=False)}
             weights = {prefix + name for name, _ in module.named_parameters(recurse=False)}
             if (statistics or weights) and not own & (statistics or weights):
-                found.append(path)
-    return tuple(found)
+                pooled.append(path)
+    return tuple(pooled)
 
 
 def _usage(network: nn.Module, own: Collection[str], example: Any) -> Usage | None:

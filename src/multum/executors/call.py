@@ -1,4 +1,4 @@
-"""One member's network on given tensors: the step that every executor repeats or maps."""
+"""One member's network on its tensors: the step that every executor repeats or maps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def call(network: nn.Module, tensors: dict[str, Tensor], x: Any) -> Tensor:
     out = functional_call(network, current, args, kwargs)
     if not isinstance(out, Tensor):
         raise NetworkError(
-            f"a member's network returns one tensor, however: in {'training' if network.training else 'eval'} mode it "
-            f"returns {type(out).__name__}; wrap it so that forward returns the outputs alone in both modes"
+            f"network must return one tensor; got {type(out).__name__} in {'training' if network.training else 'eval'} "
+            "mode. Wrap it so that forward returns the outputs alone in both modes"
         )
     for name, tensor in tensors.items():
         if current[name] is not tensor:

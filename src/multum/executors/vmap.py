@@ -60,7 +60,7 @@ class Vmap(Executor):
             # An operation without a rule would run member after member, slower than the reference.
             warnings.filterwarnings("error", message="There is a performance drop")
             reason = super().refusal(*network)
-        # torch asks to be told of what it cannot do; that is not the user's concern here.
+        # torch asks for a report of what it cannot do; that is not the user's concern here.
         return reason and re.split("[,.]? please file", reason, flags=re.IGNORECASE)[0]
 
 

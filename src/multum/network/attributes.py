@@ -85,7 +85,7 @@ def width_attributes(module: nn.Module, widths: Mapping[int, set[int]]) -> dict[
     Shape: `widths` maps the old size of every dimension below this module to its new sizes. An attribute is changed
     only where its name says that it is a width, and where the new size is beyond doubt.
     """
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     heads = getattr(module, "num_heads", getattr(module, "heads", 0))
     heads = heads if isinstance(heads, int) else 0
     for name in _WIDTH_NAMES:
@@ -95,17 +95,17 @@ def width_attributes(module: nn.Module, widths: Mapping[int, set[int]]) -> dict[
         per_head = name in _HEAD_NAMES and heads > 0
         new = widths.get(value * heads if per_head else value, set())
         if len(new) == 1:
-            found[name] = next(iter(new)) // (heads if per_head else 1)
+            changed[name] = next(iter(new)) // (heads if per_head else 1)
     shape = module.__dict__.get("shape")
     if isinstance(shape, tuple) and all(isinstance(n, int) for n in shape):
         sizes = [widths.get(n, set()) if n > 1 else {n} for n in shape]
         if all(len(size) == 1 for size in sizes):
-            found["shape"] = tuple(next(iter(size)) for size in sizes)
-    head = next((name for name in _HEAD_NAMES if name in found), None)
+            changed["shape"] = tuple(next(iter(size)) for size in sizes)
+    head = next((name for name in _HEAD_NAMES if name in changed), None)
     scale = module.__dict__.get("scale")
     if head and isinstance(scale, float) and math.isclose(scale, module.__dict__[head] ** -0.5):
-        found["scale"] = found[head] ** -0.5
-    return {name: value for name, value in found.items() if value != module.__dict__[name]}
+        changed["scale"] = changed[head] ** -0.5
+    return {name: value for name, value in changed.items() if value != module.__dict__[name]}
 
 
 _HEAD_NAMES = ("head_dim", "attention_head_size", "dim_head", "head_size")

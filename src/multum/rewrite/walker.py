@@ -111,7 +111,7 @@ def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tenso
         attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in edit.attributes.items()}
         if edit.layer is not None and edit.layer not in LAYERS:
             raise ConfigError(
-                f"an edit names a layer of multum, however: {edit.layer!r}. " + did_you_mean(edit.layer, LAYERS)
+                f"an edit must name a layer of multum; got {edit.layer!r}. " + did_you_mean(edit.layer, LAYERS)
             )
         kind = LAYERS[edit.layer] if edit.layer is not None else None
         if kind is not None and issubclass(kind, nn.Module):
@@ -121,8 +121,7 @@ def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tenso
             continue
         if edit.path not in modules:
             raise ConfigError(
-                f"an edit names a module that the network has, however: {edit.path!r}. "
-                + did_you_mean(edit.path, modules)
+                f"an edit must name a module of the network; got {edit.path!r}. " + did_you_mean(edit.path, modules)
             )
         module = modules[edit.path]
         if kind is not None:
