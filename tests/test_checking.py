@@ -219,6 +219,7 @@ def small_resnext() -> nn.Module:
 
 
 METHODS = {"deep": Deep(members=2), "packed": Packed(members=2, alpha=1), "grouped": Packed(alpha=2, gamma=2)}
+GROUPED = ("resnet18", "small-resnext", "convnext-like", "small-vit")
 NETWORKS = {
     "resnet18": (lambda: build("resnet18", width=0.125), IMAGES),
     "small-resnext": (small_resnext, IMAGES),
@@ -230,8 +231,7 @@ NETWORKS = {
 @pytest.mark.parametrize(
     ("name", "method"),
     [
-        # gamma changes convolutions; a network without any is the one of "packed"
-        pytest.param(name, method, marks=pytest.mark.slow if method == "grouped" and name in networks.ZOO else ())
+        pytest.param(name, method, marks=() if method != "grouped" or name in GROUPED else pytest.mark.slow)
         for name in NETWORKS
         for method in METHODS
     ],

@@ -168,7 +168,7 @@ def run(network: nn.Module, x: Any) -> Tensor:
     return network(**x) if isinstance(x, dict) else network(*x) if isinstance(x, tuple) else network(x)
 
 
-# Every method meets a norm, dropout, attention and a recurrent layer, and every network four kinds of methods; slow: all.
+# Every method meets norms, dropout, attention and recurrence, and every network four kinds of methods; the rest is slow.
 CORE = ("deep", "packed", "batch-ensemble", "mixture")
 TELLING = {"mlp", "wrn-10-1", "densenet-like", "small-vit", "attention", "lstm"}
 
