@@ -76,7 +76,7 @@ def test_json_is_all_that_is_printed(multum) -> None:
         (["--data", "diabetes", "--model", "small-cnn"], "use --model mlp"),
         (["epoch=3"], "Did you mean epochs"),
         (["epochs=three"], "epochs='three'"),
-        (["epochs"], "for example epochs=30"),
+        (["epochs"], "For example: epochs=30"),
         (["optimizer=adamm"], "Did you mean adam"),
         (["--accelerator", "abacus"], "abacus"),
         (["--out", "/proc/run"], "can be written"),

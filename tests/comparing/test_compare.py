@@ -236,7 +236,7 @@ MANY = [f"{i},{i % 7},{'yes' if i % 3 else 'no'}" for i in range(60)]
         (lambda d: table(d, MANY).replace("=y", "=yy"), "yy"),
         (lambda d: table(d, [f"{i},{i % 7}," for i in range(60)]), "with a target"),
         (lambda d: f"csv:{d / 'absent.csv'}#target=y", "absent.csv"),
-        (unreadable, "repair or remove it"),
+        (unreadable, "Repair or remove"),
         (lambda d: f"npz:{d / 'absent.npz'}", "absent.npz"),
     ],
     ids=["three rows", "one class", "unknown column", "no target", "no table", "unreadable image", "no arrays"],

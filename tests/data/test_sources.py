@@ -168,7 +168,8 @@ def test_arrays_of_any_type_of_number(dtype: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["", "npz:", "folder:", "csv:", "parquet:"])
-def test_names_that_no_file_can_have_are_refused(kind: str) -> None:
+def test_names_that_no_file_can_have_are_refused(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULTUM_DATA", str(tmp_path))
     for length in (300, 5000):
         name = kind + "n" * length
         for read in (load_data, load_examples):

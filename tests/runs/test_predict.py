@@ -120,7 +120,7 @@ def test_rows_of_a_table_come_by_name(churn, tmp_path):
     frame[["age", "plan"]].to_csv(tmp_path / "turned.csv", index=False)  # another order, no target
     pd.testing.assert_frame_equal(predict(run, tmp_path / "turned.csv"), expected)
     frame.drop(columns="plan").to_csv(tmp_path / "short.csv", index=False)
-    with pytest.raises(DataError, match=r"columns of churn.csv, however: plan is not there"):
+    with pytest.raises(DataError, match=r"columns of churn.csv; they lack plan"):
         predict(run, tmp_path / "short.csv")
     frame.assign(age="old").to_csv(tmp_path / "words.csv", index=False)
     with pytest.raises(DataError, match="'age' holds numbers, however: 'old'"):
@@ -273,7 +273,7 @@ def broken(folder: Path) -> dict[str, Path]:
         ("range", "from 300 to 300"),
         ("empty", "one item at least"),
         ("table", "digits is images, however: table.csv is a table"),
-        ("image", r"broken\.png: .*repair or remove it"),
+        ("image", r"broken\.png: .*Repair or remove"),
         ("nothing", "holds none"),
     ],
 )
