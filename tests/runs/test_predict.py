@@ -123,7 +123,7 @@ def test_rows_of_a_table_come_by_name(churn, tmp_path):
     with pytest.raises(DataError, match=r"columns of churn.csv; they lack plan"):
         predict(run, tmp_path / "short.csv")
     frame.assign(age="old").to_csv(tmp_path / "words.csv", index=False)
-    with pytest.raises(DataError, match="'age' holds numbers, however: 'old'"):
+    with pytest.raises(DataError, match="'age' must hold numbers; got 'old'"):
         predict(run, tmp_path / "words.csv")
 
 
