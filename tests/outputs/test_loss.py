@@ -177,10 +177,10 @@ def test_criteria_may_drop_the_output_axis(generator, per_member: bool):
     assert_twins(loss(outputs, targets, criterion=gaussian_nll), slow, outputs)
 
 
-def test_losses_per_item_are_averaged(generator):
+def test_losses_per_example_are_averaged(generator):
     outputs, labels = random_outputs(generator, CLASSES), random_targets(generator, "labels", per_member=True)
-    per_item = nn.CrossEntropyLoss(reduction="none")
-    assert_twins(loss(outputs, labels, criterion=per_item), loss(outputs, labels), outputs)
+    per_example = nn.CrossEntropyLoss(reduction="none")
+    assert_twins(loss(outputs, labels, criterion=per_example), loss(outputs, labels), outputs)
 
 
 def test_dtype_tells_labels_from_probabilities():
@@ -236,12 +236,12 @@ def test_every_integer_type_is_a_label(generator, dtype: torch.dtype):
     [
         ((8, 5), torch.zeros(8).long(), {}, r"\[members, batch, outputs, \.\.\.\].*\[8, 5\].*unsqueeze"),
         ((3, 0, 5), torch.zeros(0).long(), {}, r"none of them empty.*\[3, 0, 5\]"),
-        ((3, 8, 5), torch.zeros(7).long(), {}, r"\[8\], or \[3, 8\].*however: shape \[7\]"),
-        ((3, 8, 5), torch.zeros(2, 8).long(), {}, r"\[8\], or \[3, 8\].*however: shape \[2, 8\]"),
+        ((3, 8, 5), torch.zeros(7).long(), {}, r"\[8\], or \[3, 8\].*got shape \[7\]"),
+        ((3, 8, 5), torch.zeros(2, 8).long(), {}, r"\[8\], or \[3, 8\].*got shape \[2, 8\]"),
         ((3, 8, 5), torch.zeros(8), {}, r"float32.*\[8, 5\], or \[3, 8, 5\].*shape \[8\]\. .*targets\.long\(\)"),
         ((3, 8, 5), torch.zeros(8, 5).long(), {}, r"int64.*shape \[8, 5\]\. .*targets\.float\(\)"),
-        ((3, 8, 5), torch.full((8,), 5), {}, r"5 classes are 0 to 4, however: 5 is among"),
-        ((3, 8, 5), torch.full((8,), -100), {}, r"however: -100 is among.*ignore_index"),
+        ((3, 8, 5), torch.full((8,), 5), {}, r"5 classes must be 0 to 4; got 5"),
+        ((3, 8, 5), torch.full((8,), -100), {}, r"got -100.*ignore_index"),
         ((3, 8, 2), torch.zeros(8, 1), {"criterion": "gaussian_nll"}, r"\[8\], or \[3, 8\].*\[8, 1\].*squeeze\(-1\)"),
         ((3, 8, 1), torch.zeros(8), {"criterion": "gaussian_nll"}, r"2 outputs.*\[3, 8, 1\]"),
         ((3, 8, 1), torch.zeros(8), {"criterion": "mse"}, r"\[8, 1\], or \[3, 8, 1\].*\[8\]\. .*unsqueeze\(-1\)"),
@@ -254,8 +254,8 @@ def test_every_integer_type_is_a_label(generator, dtype: torch.dtype):
             {"criterion": "crossentropy"},
             r"'crossentropy'\. Did you mean cross_entropy",
         ),
-        ((3, 8, 5), torch.zeros(8).long(), {"reduction": "avg"}, r"mean or sum, however: 'avg'"),
-        ((3, 8, 5), torch.zeros(8).long(), {"reduction": "none"}, r"mean or sum, however: 'none'"),
+        ((3, 8, 5), torch.zeros(8).long(), {"reduction": "avg"}, r"mean or sum; got 'avg'"),
+        ((3, 8, 5), torch.zeros(8).long(), {"reduction": "none"}, r"mean or sum; got 'none'"),
     ],
 )
 def test_refusals_state_rule_value_and_fix(outputs: tuple[int, ...], targets: Tensor, options: dict, message: str):

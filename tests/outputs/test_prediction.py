@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from multum.errors import ConfigError
-from multum.metrics.diversity import diversity
+from multum.metrics.aggregate import diversity_metrics
 from multum.outputs import prediction as module
 from multum.outputs.prediction import Prediction, RegressionPrediction, mean_and_variance, predict
 
@@ -254,7 +254,7 @@ def test_dense_regression_keeps_its_axes():
 
 @pytest.mark.parametrize("level", [0.0, 1.0, 95, float("nan")])
 def test_levels_that_are_refused(level: float):
-    with pytest.raises(ConfigError, match=r"between 0 and 1, however: level="):
+    with pytest.raises(ConfigError, match=r"0 < level < 1; got level="):
         RegressionPrediction(torch.ones(1, 1, 2)).interval(level)
 
 
@@ -348,4 +348,4 @@ def test_docstring_examples():
 def test_one_member_has_no_mutual_information_not_even_by_rounding():
     logits = 3 * torch.randn(1, 1000, 10, generator=torch.Generator().manual_seed(0))
     prediction = Prediction.from_logits(logits)
-    assert not prediction.mutual_information.any() and diversity(prediction)["mutual_information"] == 0.0
+    assert not prediction.mutual_information.any() and diversity_metrics(prediction)["mutual_information"] == 0.0

@@ -169,7 +169,8 @@ class Accumulator:
         prediction = outputs if isinstance(outputs, Prediction) else Prediction.from_logits(outputs)
         pairs = pair_sums(prediction, labels)
         pairs = pairs if self._pairs is None else self._pairs + pairs
-        sums, kept = self._sums, {}
+        sums = self._sums
+        kept: dict[str, Tensor] = {}
         if labels is not None:
             batch, kept = _batch(prediction, labels, self.bins)
             sums = batch if sums is None else {key: sums[key] + batch[key] for key in sums}
@@ -245,7 +246,8 @@ def _batch(prediction: Prediction, labels: Tensor, bins: int) -> tuple[dict[str,
     labels = check_labels(labels, prediction.logits[0])
     sums: dict[str, list[Tensor]] = {}
     kept: dict[str, Tensor] = {}
-    confidences, corrects = [], []
+    confidences: list[Tensor] = []
+    corrects: list[Tensor] = []
     for log_probs in (prediction.log_probs, *(z.log_softmax(1) for z in prediction.logits)):
         confidence, correct, values = _example_values(log_probs, labels)
         for metric, how in computed(CLASSES, Mean, Sums):

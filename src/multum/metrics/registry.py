@@ -162,7 +162,7 @@ def _width(level: float) -> Mean:
 
 
 CLASSES, NUMBERS = "classification", "regression"
-_NLL: tuple[Any, ...] = ("nll", "NLL", "", "lower", "quality", "negative log-likelihood per test example, in nats")
+_NLL = ("nll", "NLL", "", "lower", "quality", "negative log-likelihood per test example, in nats")
 _NUMBERS: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of the mixture alone
 _HIDDEN: dict[str, Any] = {"column": False}  # measured, and in no table of a comparison
 

@@ -19,9 +19,8 @@ from .prediction import at_least_float32, mean_and_variance
 
 __all__ = ["Criterion", "loss"]
 
-Criterion: TypeAlias = Callable[
-    [Tensor, Tensor], Tensor
-]  # one member's outputs and targets -> a loss per item, or a scalar
+# One member's outputs and targets -> a loss per example, or a scalar.
+Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 
 # torch skips labels equal to ignore_index, -100 by default; here no label is skipped unless the user's criterion does.
 NEVER_A_LABEL = torch.iinfo(torch.int64).min
@@ -39,12 +38,12 @@ def loss(
     - "cross_entropy" (the default): integer labels, or class probabilities in floating point (mixup).
     - "gaussian_nll": outputs (mu, raw), v = softplus(raw) + 1e-6, the full 0.5 (log 2 pi v + (y - mu)^2 / v).
     - "mse": (y - z)^2, targets shaped like one member's outputs.
-    - a callable such as ``nn.CrossEntropyLoss(weight=w)``: called for each member; losses per item are averaged.
+    - a callable such as ``nn.CrossEntropyLoss(weight=w)``: called for each member; losses per example are averaged.
 
     **Shape**: outputs ``[members, batch, ...]`` with classes on axis 2; targets ``[batch, ...]``, the same for every
     member, or ``[members, batch, ...]``, to each its own. Returns a scalar.
 
-    >>> logits = torch.tensor([[[0.7, 0.3]], [[0.5, 0.5]]]).log()  # two members, one item
+    >>> logits = torch.tensor([[[0.7, 0.3]], [[0.5, 0.5]]]).log()  # two members, one example
     >>> loss(logits, torch.tensor([0]))  # -(log .7 + log .5) / 2
     tensor(0.5249)
     >>> loss(logits, torch.tensor([[0], [1]]), reduction="sum")  # -(log .7 + log .5)
@@ -52,14 +51,16 @@ def loss(
     """
     if reduction not in ("mean", "sum"):
         raise ConfigError(
-            f"reduction is mean or sum, however: {reduction!r}. {did_you_mean(str(reduction), ['mean', 'sum'])}"
+            f"reduction must be mean or sum; got {reduction!r}. {did_you_mean(str(reduction), ['mean', 'sum'])}"
         )
     criterion = "cross_entropy" if criterion is None else criterion
     if isinstance(criterion, str):
-        if criterion not in ITEM_LOSSES:
-            raise ConfigError(f"no criterion is named {criterion!r}. {did_you_mean(criterion, ITEM_LOSSES)}")
+        if criterion not in LOSSES:
+            raise ConfigError(
+                f"criterion must be a known name or a callable; got {criterion!r}. {did_you_mean(criterion, LOSSES)}"
+            )
         _check_outputs(outputs, axes=2 if criterion == "mse" else 3)
-        losses = ITEM_LOSSES[criterion](at_least_float32(outputs), targets)
+        losses = LOSSES[criterion](at_least_float32(outputs), targets)
         member_losses = losses.reshape(outputs.shape[0], -1).mean(1)
     else:
         _check_outputs(outputs, axes=2)
@@ -81,7 +82,7 @@ def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 def _gaussian_nll(outputs: Tensor, targets: Tensor) -> Tensor:
     mean, variance = mean_and_variance(outputs)
-    targets = _for_every_member(targets, outputs, outputs.shape[3:], "One number per item: targets.squeeze(-1)")
+    targets = _for_every_member(targets, outputs, outputs.shape[3:], "One number per example: targets.squeeze(-1)")
     return 0.5 * (math.log(2 * math.pi) + variance.log() + (targets.to(mean.dtype) - mean).square() / variance)
 
 
@@ -90,38 +91,36 @@ def _mse(outputs: Tensor, targets: Tensor) -> Tensor:
     return (targets.to(outputs.dtype) - outputs).square()
 
 
-ITEM_LOSSES: dict[str, Criterion] = {"cross_entropy": _cross_entropy, "gaussian_nll": _gaussian_nll, "mse": _mse}
+LOSSES: dict[str, Criterion] = {"cross_entropy": _cross_entropy, "gaussian_nll": _gaussian_nll, "mse": _mse}
 
 
 def _call_per_member(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
     """The criterion's value for each member, [members]."""
     if isinstance(criterion, type):
-        raise ConfigError(
-            f"criterion is called on outputs and targets, however: it is a class. Use {criterion.__name__}()"
-        )
+        raise ConfigError(f"criterion must be called on outputs and targets; got a class. Use {criterion.__name__}()")
     members, batch = outputs.shape[:2]
     like_outputs = outputs.shape[1:] if targets.is_floating_point() else outputs.shape[1:2] + outputs.shape[3:]
     common = targets.shape == like_outputs or targets.shape[:2] != (members, batch)
     if common and targets.shape[:1] != (batch,):
         raise ConfigError(
-            f"targets begin with the batch [{batch}, ...] or with members and batch [{members}, {batch}, ...], "
-            f"however: targets have shape {list(targets.shape)}"
+            f"targets must begin with the batch [{batch}, ...] or with members and batch [{members}, {batch}, ...]; "
+            f"got shape {list(targets.shape)}"
         )
     own_targets = targets.expand(members, *targets.shape) if common else targets
-    # One call per member, not one on all folded: a criterion need not be a plain mean over its items. Class weights and
+    # One call per member, not one on all folded: a criterion need not be a plain mean over examples. Class weights and
     # ignore_index divide by what one member's targets weigh, and a user's own Python may do anything to a batch, which
     # is also why it is not vmapped.
     return torch.stack([criterion(z, y).mean() for z, y in zip(outputs, own_targets, strict=True)])
 
 
-def _for_every_member(targets: Tensor, outputs: Tensor, item: torch.Size, fix: str) -> Tensor:
-    """Targets [batch, *item] or [members, batch, *item] as [members, batch, *item], without a copy."""
-    own = outputs.shape[:2] + item
+def _for_every_member(targets: Tensor, outputs: Tensor, example: torch.Size, fix: str) -> Tensor:
+    """Targets [batch, *example] or [members, batch, *example] as the latter, without a copy."""
+    own = outputs.shape[:2] + example
     if targets.shape not in (own, own[1:]):
-        # Said here because broadcasting would not: [batch, 1] against [batch] compares every item with every other.
+        # Said here because broadcasting would not: [batch, 1] against [batch] compares every example with every other.
         raise ConfigError(
-            f"{targets.dtype} targets for outputs {list(outputs.shape)} have shape {list(own[1:])}, or {list(own)} "
-            f"to give each member its own, however: shape {list(targets.shape)}. {fix}"
+            f"{targets.dtype} targets for outputs {list(outputs.shape)} must have shape {list(own[1:])}, or "
+            f"{list(own)} to give each member its own; got shape {list(targets.shape)}. {fix}"
         )
     return targets.expand(own)
 
@@ -130,7 +129,7 @@ def _check_outputs(outputs: Tensor, axes: int) -> None:
     if outputs.ndim < axes or outputs.numel() == 0:
         law = "[members, batch, outputs, ...]" if axes == 3 else "[members, batch, ...]"
         raise ConfigError(
-            f"an ensemble's outputs are {law}, none of them empty, however: shape {list(outputs.shape)}. "
+            f"an ensemble's outputs must be {law}, none of them empty; got shape {list(outputs.shape)}. "
             "For one network's outputs use outputs.unsqueeze(0)"
         )
 
@@ -142,6 +141,6 @@ def _check_labels(labels: Tensor, classes: int) -> None:
     low, high = (int(end) for end in labels.aminmax())
     if low < 0 or high >= classes:
         raise ConfigError(
-            f"labels of {classes} classes are 0 to {classes - 1}, however: {low if low < 0 else high} is among them. "
-            "To leave items out use criterion=nn.CrossEntropyLoss(ignore_index=...)"
+            f"labels of {classes} classes must be 0 to {classes - 1}; got {low if low < 0 else high}. "
+            "To leave examples out use criterion=nn.CrossEntropyLoss(ignore_index=...)"
         )

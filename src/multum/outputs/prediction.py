@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, did_you_mean
 
-__all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "mean_and_variance", "predict"]
+__all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "mean_and_variance", "predict"]
 
 MIN_VARIANCE = 1e-6
 
@@ -47,10 +47,10 @@ def predict(ensemble: nn.Module, x: Tensor, *, batch_size: int | None = None) ->
     task = getattr(ensemble, "task", "classification")
     if task not in kinds:
         raise ConfigError(
-            f"ensemble.task is classification or regression, however: {task!r}. {did_you_mean(str(task), kinds)}"
+            f"ensemble.task must be classification or regression; got {task!r}. {did_you_mean(str(task), kinds)}"
         )
     if batch_size is not None and batch_size < 1:
-        raise ConfigError(f"batch_size is at least 1, or None for one pass, however: batch_size={batch_size}")
+        raise ConfigError(f"batch_size must be at least 1, or None for one pass; got batch_size={batch_size}")
     with eval_mode(ensemble), torch.no_grad():
         slices = [x] if batch_size is None else x.split(batch_size)
         outputs = [ensemble(part) for part in slices]
@@ -83,8 +83,8 @@ class Prediction:
         _check_stacked(logits, "[members, batch, classes, ...]")
         if logits.shape[2] < 2:
             raise ConfigError(
-                f"a classifier has at least 2 classes, however: outputs have shape {list(logits.shape)}, "
-                'axis 2 being the classes. Give a yes-or-no network two outputs, or use task="regression"'
+                f"a classifier must have at least 2 classes on axis 2; got outputs of shape {list(logits.shape)}. "
+                'Give a yes-or-no network two outputs, or use task="regression"'
             )
         return cls(at_least_float32(logits))
 
@@ -123,7 +123,7 @@ class Prediction:
     def mutual_information(self) -> Tensor:
         """H(p) - 1/M sum_m H(p_m), the members' disagreement in nats, 0 to log min(M, classes), ``[batch, ...]``."""
         if len(self.logits) == 1:
-            return torch.zeros_like(self.entropy)  # exactly: rounding would rank items by noise
+            return torch.zeros_like(self.entropy)  # exactly: rounding would rank examples by noise
         mean_entropy = torch.special.entr(self.members).sum(2).mean(0)
         return (self.entropy - mean_entropy).clamp_min(0)  # rounding can make equal members' difference negative
 
@@ -203,11 +203,17 @@ class RegressionPrediction:
         (tensor([-10.2816], dtype=torch.float64), tensor([10.2816], dtype=torch.float64))
         """
         if not 0 < level < 1:
-            raise ConfigError(f"an interval's level is between 0 and 1, however: level={level}. For 95 % write 0.95")
-        means, variances = self.members.double().unbind(2)
-        stds, tail = variances.sqrt(), (1 - level) / 2
-        # The upper end is the lower end of the mirrored mixture: Phi is precise in its lower tail only.
-        return _lower_quantile(means, stds, tail), -_lower_quantile(-means, stds, tail)
+            raise ConfigError(f"level must satisfy 0 < level < 1; got level={level}. For 95 % write 0.95")
+        if level not in self._intervals:
+            means, variances = self.members.double().unbind(2)
+            stds, tail = variances.sqrt(), (1 - level) / 2
+            # The upper end is the lower end of the mirrored mixture: Phi is precise in its lower tail only.
+            self._intervals[level] = _lower_quantile(means, stds, tail), -_lower_quantile(-means, stds, tail)
+        return self._intervals[level]
+
+    @cached_property
+    def _intervals(self) -> dict[float, tuple[Tensor, Tensor]]:
+        return {}
 
     def to(self, device: torch.device | str) -> RegressionPrediction:
         """The same prediction on another device."""
@@ -233,8 +239,8 @@ def mean_and_variance(outputs: Tensor) -> tuple[Tensor, Tensor]:
     _check_stacked(outputs, "[members, batch, 2, ...]")
     if outputs.shape[2] != 2:
         raise ConfigError(
-            f"a regression network has 2 outputs, the mean and the raw variance, however: outputs have shape "
-            f"{list(outputs.shape)}, {outputs.shape[2]} on axis 2. Give its last layer two outputs"
+            "a regression network must have 2 outputs on axis 2, the mean and the raw variance; got shape "
+            f"{list(outputs.shape)}. Give its last layer two outputs"
         )
     mean, raw = at_least_float32(outputs).unbind(2)
     return mean, F.softplus(raw) + MIN_VARIANCE
@@ -252,13 +258,12 @@ def at_least_float32(tensor: Tensor) -> Tensor:
 def _check_stacked(outputs: Tensor, law: str) -> None:
     if outputs.ndim < 3 or outputs.shape[0] == 0:
         raise ConfigError(
-            f"an ensemble's outputs are {law} with at least one member, however: shape {list(outputs.shape)}. "
+            f"an ensemble's outputs must be {law} with at least one member; got shape {list(outputs.shape)}. "
             "For one network's outputs use outputs.unsqueeze(0)"
         )
     if not outputs.is_floating_point():
         raise ConfigError(
-            f"an ensemble's outputs are floating point, however: {outputs.dtype}. "
-            "Pass what the network puts out, not labels"
+            f"an ensemble's outputs must be floating point; got {outputs.dtype}. Pass the network's outputs, not labels"
         )
 
 
@@ -276,6 +281,7 @@ def _lower_quantile(means: Tensor, stds: Tensor, tail: float) -> Tensor:
 
 @contextmanager
 def eval_mode(network: nn.Module) -> Iterator[None]:
+    """Every module in eval mode, and afterwards each as it was."""
     # Flags are put back one by one: network.train() would also unfreeze the norms a user keeps in eval mode.
     flags = [(module, module.training) for module in network.modules()]
     try:
