@@ -125,7 +125,7 @@ def test_refreshed_norms_are_those_of_the_training_items():
         "mine", "classification", multum.data.Part(x[:16], y[:16]), multum.data.Part(x[16:], y[16:]), 5, None, None
     )
     ens = build(METHODS["deep"])
-    found = interpolation(ens, data, steps=2, norms="refresh", items=8)
+    found = interpolation(ens, data, steps=2, norms="refresh", examples=8)
     rows = torch.randperm(16, generator=torch.Generator().manual_seed(0))[:8].sort().values
     for end in (0, 1):
         network = ens.member(end).train()
@@ -137,7 +137,7 @@ def test_refreshed_norms_are_those_of_the_training_items():
             network(data.train.x[rows])
             expected = nn.functional.cross_entropy(network.eval()(data.test.x), data.test.y)
         assert float(found.loss[end]) == pytest.approx(float(expected), rel=1e-5)
-    by_batch = interpolation(ens, data, steps=2, items=8)
+    by_batch = interpolation(ens, data, steps=2, examples=8)
     assert not torch.allclose(by_batch.loss, found.loss)
 
 
@@ -232,7 +232,7 @@ def test_a_regression_is_measured_in_the_targets_units():
     data = multum.load_data("diabetes")
     net = multum.models.build("mlp", in_features=10, classes=2)
     ens = multum.ensemble(net, multum.Deep(members=2), example=data.example(), task="regression", seed=0)
-    found = interpolation(ens, data, steps=2, items=None)
+    found = interpolation(ens, data, steps=2, examples=None)
     alone = multum.ensemble(ens.member(1), multum.Single(), example=data.example(), task="regression")
     assert float(found.loss[1]) == pytest.approx(multum.evaluate(alone, data)["nll"], rel=1e-4)
     assert found.accuracy is None and list(found.frame()) == ["t", "loss"]
@@ -244,12 +244,12 @@ def test_the_barrier_is_the_rise_above_the_straight_line():
     assert bent.barrier == 3.0
 
 
-def test_items_are_drawn_under_the_seed_and_points_are_told():
+def test_examples_are_drawn_under_the_seed_and_points_are_told():
     ens, data = build(METHODS["deep"]), multum.Data.given(*batch(64), "classification")
     data = multum.Data("mine", "classification", data.train, data.train, 5, None, None)
     told = []
-    few = [interpolation(ens, data, steps=3, items=16, seed=s, advance=told.append) for s in (0, 0, 1)]
-    assert sum(told) == 9 and few[0].items == 16
+    few = [interpolation(ens, data, steps=3, examples=16, seed=s, advance=told.append) for s in (0, 0, 1)]
+    assert sum(told) == 9 and few[0].examples == 16
     assert torch.equal(few[0].loss, few[1].loss) and not torch.equal(few[0].loss, few[2].loss)
     assert len(plane(ens, data, points=2).frame()) == 4
     assert list(plane(ens, data, (0, 1, ORIGIN), points=2).frame().columns[-3:]) == [
@@ -262,21 +262,21 @@ def test_items_are_drawn_under_the_seed_and_points_are_told():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda e, d: interpolation(e, d, 0, 3), "number of a member, 0 to 2, or 'origin', however: 3"),
-        (lambda e, d: interpolation(e, d, 0, -1), "however: -1"),
-        (lambda e, d: interpolation(e, d, 1, 1), "their weights are equal"),
+        (lambda e, d: interpolation(e, d, 0, 3), "number of a member, 0 to 2, or 'origin'; got 3"),
+        (lambda e, d: interpolation(e, d, 0, -1), "got -1"),
+        (lambda e, d: interpolation(e, d, 1, 1), "weights that are equal"),
         (lambda e, d: interpolation(e, d, steps=1), "steps=1"),
-        (lambda e, d: interpolation(e, d, norms="eval"), "'batch' or 'refresh', however: 'eval'"),
-        (lambda e, d: interpolation(e, d, norms="refresh"), "data is a pair; give a Data"),
+        (lambda e, d: interpolation(e, d, norms="eval"), "'batch' or 'refresh'; got 'eval'"),
+        (lambda e, d: interpolation(e, d, norms="refresh"), "got a pair of tensors. Give a Data"),
         (lambda e, d: interpolation(e, d, batch_size=1), "batch_size=1"),
         (lambda e, d: interpolation(e, (d[0], d[1][:3])), "12 and 3"),
-        (lambda e, d: interpolation(e, (d[0][:1], d[1][:1])), "two items at least, however: 1"),
-        (lambda e, d: plane(e, d, (0, 1)), r"three different members, however: members=\(0, 1\)"),
+        (lambda e, d: interpolation(e, (d[0][:1], d[1][:1])), "at least two examples; got 1"),
+        (lambda e, d: plane(e, d, (0, 1)), r"three different members; got members=\(0, 1\)"),
         (lambda e, d: plane(e, d, (0, 1, 1)), "three different"),
         (lambda e, d: plane(e, d, points=1), "points >= 2"),
-        (lambda e, d: plane([e.member(0)] * 3, d), "they are equal"),
-        (lambda e, d: plane([e.member(0).state_dict()] * 3, d), "give network="),
-        (lambda e, d: interpolation([e.member(0), nn.Linear(2, 2)], d), "conv1.weight of member 1"),
+        (lambda e, d: plane([e.member(0)] * 3, d), "got equal networks"),
+        (lambda e, d: plane([e.member(0).state_dict()] * 3, d), "Give network="),
+        (lambda e, d: interpolation([e.member(0), nn.Linear(2, 2)], d), "another conv1.weight in member 1"),
     ],
 )
 def test_what_is_refused(call, message):
@@ -287,7 +287,7 @@ def test_what_is_refused(call, message):
 def test_members_on_one_line_and_members_that_own_nothing_are_refused():
     ens, data = build(METHODS["deep"]), batch()
     ens.regrow({n: torch.stack([t[0], t[1], (t[0] + t[1]) / 2]) for n, t in ens.tensors(ens.own).items()})
-    with pytest.raises(ConfigError, match="their weights are on one line; train them first"):
+    with pytest.raises(ConfigError, match=r"weights that are on one line\. Train them first"):
         plane(ens, data)
-    with pytest.raises(ConfigError, match="those of McDropout own no tensor"):
+    with pytest.raises(ConfigError, match="got McDropout, where members own none"):
         interpolation(multum.ensemble(DropoutNet(), multum.McDropout(members=3), example=data[0]), data)

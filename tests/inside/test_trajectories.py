@@ -99,23 +99,23 @@ def test_a_regression_is_recorded_by_its_means():
 
 def test_what_is_refused(run):
     recorder, states, ens = run
-    with pytest.raises(ConfigError, match="x has none"):
+    with pytest.raises(ConfigError, match="got none in x"):
         Trajectories(X[:0])
-    with pytest.raises(ConfigError, match="one of tsne, pca, however: 'umap'"):
+    with pytest.raises(ConfigError, match="tsne or pca; got 'umap'"):
         recorder.project("umap")
-    with pytest.raises(ConfigError, match="below the 18 records, however: perplexity=18"):
+    with pytest.raises(ConfigError, match="below the 18 records; got perplexity=18"):
         recorder.project(perplexity=18)
-    with pytest.raises(ConfigError, match="at least 4 records, however: 0"):
+    with pytest.raises(ConfigError, match="at least 4 records; got 0"):
         Trajectories(X).project()
-    with pytest.raises(ConfigError, match="the one of epoch 0 does not fit"):
+    with pytest.raises(ConfigError, match="with 2 members; got another for epoch 0"):
         Trajectories.from_states(build(members=2), states, X)
     still = Trajectories(X)
     single = build(method=multum.Single())
     for epoch in range(4):
         still.record(single, epoch)
-    with pytest.raises(ConfigError, match="all of them are equal"):
+    with pytest.raises(ConfigError, match="equal ones only"):
         still.project("pca")
     lost = copy.deepcopy(ens)
     next(lost.parameters()).data[1] = torch.nan
-    with pytest.raises(ConfigError, match="member 1 of epoch 9 is not"):
+    with pytest.raises(ConfigError, match="from member 1 in epoch 9"):
         still.record(lost, 9)

@@ -23,7 +23,10 @@ from ..network.copies import tensors_of, trial_copy
 from ..outputs.prediction import at_least_float32, mean_and_variance
 from ..rewrite.norm import NORMS
 
-__all__ = ["ORIGIN", "Corners", "Found", "Items", "Members", "choose_items", "coordinates", "corners_of", "run_points"]
+__all__ = [
+    *("ORIGIN", "Corners", "Examples", "Measured", "Members"),
+    *("choose_examples", "coordinates", "corners_of", "run_points"),
+]
 
 ORIGIN = "origin"  # the corner where every weight is 0, in the place of a member's number
 AT_ONCE = 16  # points run together
@@ -44,24 +47,24 @@ class Corners:
 
 
 @dataclass(frozen=True, eq=False)
-class Items:
-    """What points are measured on. Shape: x [items, ...] as the network takes it, y [items, ...]."""
+class Examples:
+    """What points are measured on. Shape: x [examples, ...] as the network takes it, y [examples, ...]."""
 
     x: Tensor
     y: Tensor
     task: str
     unit: float  # log of the unit that regression targets were divided by
     batches: int
-    anew: Tensor | None  # training items from which norms are computed anew; None: batches normalise themselves
+    anew: Tensor | None  # training examples from which norms are computed anew; None: batches normalise themselves
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class Measured:
     """What was measured at some points. Shape: [points], float64."""
 
     loss: Tensor
     accuracy: Tensor | None  # None for regression
-    votes: Tensor | None  # predicted classes, [points, items]; None where they were compared
+    votes: Tensor | None  # predicted classes, [points, examples]; None where they were compared
     differ: Tensor | None  # share of votes that differ from each reference's, [references, points]
 
 
@@ -81,7 +84,7 @@ def corners_of(members: Members, chosen: Sequence[int | str], network: nn.Module
     for member in chosen:
         if member != ORIGIN and not (isinstance(member, int) and 0 <= member < count):
             raise ConfigError(
-                f"a corner is the number of a member, 0 to {count - 1}, or {ORIGIN!r}, however: {member!r}"
+                f"a corner must be the number of a member, 0 to {count - 1}, or {ORIGIN!r}; got {member!r}"
             )
     if ensemble is None:
         one, stacked = _of_networks(members, network)  # type: ignore[arg-type]
@@ -90,8 +93,8 @@ def corners_of(members: Members, chosen: Sequence[int | str], network: nn.Module
     else:
         one, stacked = _private(ensemble.network), ensemble.tensors(ensemble.own)
     if not stacked:
-        what = "they are equal" if ensemble is None else f"those of {type(ensemble.method).__name__} own no tensor"
-        raise ConfigError(f"members differ in some tensor, however: {what}; there is nothing between them")
+        what = "equal networks" if ensemble is None else f"{type(ensemble.method).__name__}, where members own none"
+        raise ConfigError(f"members must differ in some tensor; got {what}. There is nothing between them")
     norms = _norms(one, stacked, ensemble.pooled if ensemble is not None and not ensemble.folded else None)
     weights = tuple(n for n, p in one.named_parameters() if n in stacked and p.is_floating_point())
     statistics = {f"{path}.{n}" for path in norms for n, _ in one.get_submodule(path).named_buffers(recurse=False)}
@@ -105,7 +108,7 @@ def _rows(name: str, stacked: Tensor, chosen: Sequence[int | str], weight: bool)
     zero = torch.zeros_like(stacked[0]) if weight else stacked[first]
     rows = torch.stack([stacked[m] if isinstance(m, int) else zero for m in chosen]).detach()
     if not rows.is_floating_point() and not torch.equal(rows, rows[:1].expand_as(rows)):
-        raise ConfigError(f"what differs between members is floating point, however: {name} is {rows.dtype}")
+        raise ConfigError(f"what differs between members must be floating point; got {rows.dtype} for {name}")
     return rows
 
 
@@ -129,13 +132,13 @@ def _of_networks(members: Sequence[Any], network: nn.Module | None) -> tuple[nn.
     states: list[Mapping[str, Tensor]] = [tensors_of(m) if isinstance(m, nn.Module) else m for m in members]
     network = network if network is not None else members[0]
     if not isinstance(network, nn.Module):
-        raise ConfigError("state dicts belong to a network, however: none was given; give network=")
+        raise ConfigError("state dicts need the network that they belong to; got none. Give network=")
     one = _private(network)
     names = list(tensors_of(one))
     for i, state in enumerate(states):
-        foreign = [n for n in names if n not in state or state[n].shape != states[0][n].shape]
-        if foreign:
-            raise ConfigError(f"networks have one architecture, however: {foreign[0]} of member {i} is another")
+        differ = [n for n in names if n not in state or state[n].shape != states[0][n].shape]
+        if differ:
+            raise ConfigError(f"networks must have one architecture; got another {differ[0]} in member {i}")
     return one, {
         n: torch.stack([state[n].detach() for state in states])
         for n in names
@@ -156,8 +159,8 @@ def _of_mimo(ensemble: Ensemble) -> tuple[nn.Module, dict[str, Tensor]]:
 
 def _norms(network: nn.Module, own: Mapping[str, Tensor], pooled: Sequence[str] | None) -> tuple[str, ...]:
     """The batch norms that see another input at every point; those of a shared trunk see the same."""
-    found = [path for path, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
-    return tuple(p for p in found if pooled is None or p in pooled or any(n.rpartition(".")[0] == p for n in own))
+    paths = [path for path, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
+    return tuple(p for p in paths if pooled is None or p in pooled or any(n.rpartition(".")[0] == p for n in own))
 
 
 def coordinates(corners: Corners, chosen: Sequence[int | str]) -> tuple[Tensor, Tensor, float]:
@@ -182,60 +185,60 @@ def coordinates(corners: Corners, chosen: Sequence[int | str]) -> tuple[Tensor, 
     if int(failed) or not bool((sizes > 1e-6).all()):
         what = "equal" if len(chosen) == 2 or not bool((steps.diagonal() > 0).all()) else "on one line"
         raise ConfigError(
-            f"members {', '.join(map(str, chosen))} are apart and not on one line, however: their weights are {what}; "
-            "train them first, or choose others"
+            f"members {', '.join(map(str, chosen))} must be apart and not on one line; got weights that are {what}. "
+            "Train them first, or choose others"
         )
     foot = torch.linalg.solve_triangular(lower, home.unsqueeze(1), upper=False).squeeze(1)
     distance = float((gram[0, 0] - foot.square().sum()).clamp_min(0).sqrt())
     return torch.cat([lower.new_zeros(1, lower.shape[1]), lower]), foot, distance
 
 
-def choose_items(
-    members: Members, data: Any, part: str, items: int | None, batch_size: int, norms: str, seed: int
-) -> Items:
-    """Items of a data set's part, or of a pair of tensors, drawn under the seed; see `landscape.interpolation`."""
+def choose_examples(
+    members: Members, data: Any, part: str, examples: int | None, batch_size: int, norms: str, seed: int
+) -> Examples:
+    """Examples of a data set's part, or of a pair of tensors, drawn under the seed; see `landscape.interpolation`."""
     if norms not in ("batch", "refresh"):
-        raise ConfigError(f"norms is 'batch' or 'refresh', however: {norms!r}")
+        raise ConfigError(f"norms must be 'batch' or 'refresh'; got {norms!r}")
     if batch_size < 2:
-        raise ConfigError(f"batch_size is at least 2, batch norm needs that, however: batch_size={batch_size}")
+        raise ConfigError(f"batch_size must be at least 2, as batch norm needs; got batch_size={batch_size}")
     anew, unit = None, 0.0
     if isinstance(data, Data):
         chosen = getattr(data, part, None) if part in ("train", "test", "validation") else None
         if chosen is None:
-            raise ConfigError(f"part is train, test, or a validation part that the data has, however: {part!r}")
-        rows = _draw(len(chosen), items, seed)
+            raise ConfigError(f"part must be train, test, or a validation part that the data has; got {part!r}")
+        rows = _draw(len(chosen), examples, seed)
         x, y, task = data.prepare(chosen.x[rows]), data.targets(chosen.y[rows]), data.task
         unit = math.log(data.target_std) if task == "regression" else 0.0
         if norms == "refresh":
-            anew = data.prepare(data.train.x[_draw(len(data.train), items, seed)])
+            anew = data.prepare(data.train.x[_draw(len(data.train), examples, seed)])
     else:
         if norms == "refresh":
-            raise ConfigError("norms='refresh' needs training items, however: data is a pair; give a Data")
+            raise ConfigError("norms='refresh' needs training examples; got a pair of tensors. Give a Data")
         x, y = data
         if len(x) != len(y):
-            raise ConfigError(f"items and targets are equally many, however: {len(x)} and {len(y)}")
-        rows = _draw(len(x), items, seed)
+            raise ConfigError(f"examples and targets must be equally many; got {len(x)} and {len(y)}")
+        rows = _draw(len(x), examples, seed)
         x, y = x[rows], y[rows]
         task = getattr(members, "task", "regression" if y.is_floating_point() else "classification")
     if len(x) < 2:
-        raise ConfigError(f"a landscape is measured on two items at least, however: {len(x)}")
-    return Items(x, y, task, unit, -(-len(x) // batch_size), anew)
+        raise ConfigError(f"a landscape needs at least two examples; got {len(x)}")
+    return Examples(x, y, task, unit, -(-len(x) // batch_size), anew)
 
 
-def _draw(count: int, items: int | None, seed: int) -> Tensor:
-    if items is None or items >= count:
+def _draw(count: int, examples: int | None, seed: int) -> Tensor:
+    if examples is None or examples >= count:
         return torch.arange(count)
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:items].sort().values
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:examples].sort().values
 
 
 @torch.no_grad()
 def run_points(
-    corners: Corners, mixes: Tensor, seen: Items, reference: Tensor | None, advance: Callable[[int], None]
-) -> Found:
+    corners: Corners, mixes: Tensor, seen: Examples, reference: Tensor | None, advance: Callable[[int], None]
+) -> Measured:
     """Loss and accuracy at every point; several points are run at once.
 
     Args:
-        reference: predicted classes [references, items] that those of every point are compared with.
+        reference: predicted classes [references, examples] that those of every point are compared with.
 
     **Shape**: mixes ``[points, corners]``, the coefficients of each point.
     """
@@ -258,7 +261,7 @@ def run_points(
             log = torch.distributions.Normal(mean, variance.sqrt(), validate_args=False).log_prob(y.to(mean.dtype))
             losses.append(seen.unit - log.flatten(1).double().mean(1))
         advance(len(rows))
-    return Found(
+    return Measured(
         torch.cat(losses).cpu(),
         torch.cat(rights).cpu() if classes else None,
         torch.cat(votes) if votes else None,
@@ -279,8 +282,8 @@ def _at(corners: Corners, mixes: Tensor) -> dict[str, Tensor]:
     return stacked
 
 
-def _outputs(corners: Corners, stacked: dict[str, Tensor], points: int, seen: Items) -> Tensor:
-    """Outputs on all items, [points, items, ...]; batch norm sees batches of equal size."""
+def _outputs(corners: Corners, stacked: dict[str, Tensor], points: int, seen: Examples) -> Tensor:
+    """Outputs on all examples, [points, examples, ...]; batch norm sees batches of equal size."""
     norms = [m for m in corners.network.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm)]
     device = next(iter(stacked.values())).device
 

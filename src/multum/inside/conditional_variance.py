@@ -2,7 +2,7 @@
 
     V_m(a) = E_others [ Var_x_m a(x_1, ..., x_M) ]        MIMO, section 3.3 and Figure 4
 
-The other inputs are held at some items, the context; the variance over items at the m-th input is averaged over
+The other inputs are held at some examples, the context; the variance over examples at the m-th input is averaged over
 contexts. Where the subnetworks are separate, each unit has a large V_m for one m alone. Var(a), all inputs drawn at
 once, is the whole: V_m <= Var(a), and the V_m of a unit that adds its inputs up sum to it.
 
@@ -43,7 +43,7 @@ class ConditionalVariances:
     units: tuple[int, ...]
     inputs: Tensor
     total: Tensor
-    items: int
+    examples: int
     contexts: int
 
     @property
@@ -78,7 +78,7 @@ def conditional_variances(
     data: Data | Tensor,
     layers: Sequence[str] | None = None,
     *,
-    items: int = 256,
+    examples: int = 256,
     contexts: int = 32,
     seed: int = 0,
     advance: Callable[[int], None] = lambda passes: None,
@@ -88,28 +88,27 @@ def conditional_variances(
     Args:
         data: a data set, whose test part is used, or inputs as the network takes them, [n, ...].
         layers: paths of modules whose outputs are looked at; None: every convolution and linear layer but the head.
-        items: over which the variance is taken, drawn under the seed; they are run in one pass.
-        contexts: items that the other inputs are held at, drawn anew each time.
+        examples: over which the variance is taken, drawn under the seed; they are run in one pass.
+        contexts: examples that the other inputs are held at, drawn anew each time.
         advance: called after each of the (members + 1) * contexts passes, for a progress bar.
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=3, classes=2)
     >>> ens = multum.ensemble(net, multum.Mimo(members=2), example=torch.zeros(2, 3), seed=0)
-    >>> found = conditional_variances(ens, torch.randn(64, 3, generator=torch.Generator().manual_seed(0)), contexts=4)
-    >>> found.inputs.shape[0], bool((found.share >= 0.5).all())
+    >>> units = conditional_variances(ens, torch.randn(64, 3, generator=torch.Generator().manual_seed(0)), contexts=4)
+    >>> units.inputs.shape[0], bool((units.share >= 0.5).all())
     (2, True)
     """
     members = ensemble.members
     if not ensemble.folded or members < 2:
         raise ConfigError(
-            "conditional variances are of Mimo, whose members share one pass over several inputs, however: this is "
-            f"{type(ensemble.method).__name__} with {members} member{'s' * (members != 1)}; its members are apart or "
-            "share their input"
+            "conditional variances need two members or more that share one pass over several inputs, as Mimo's do; got "
+            f"{type(ensemble.method).__name__} with {members} member{'s' * (members != 1)}"
         )
-    if items < 2 or contexts < 1:
-        raise ConfigError(f"items >= 2 and contexts >= 1, however: items={items}, contexts={contexts}")
+    if examples < 2 or contexts < 1:
+        raise ConfigError(f"`examples` must be >= 2 and `contexts` >= 1; got examples={examples}, contexts={contexts}")
     draw = torch.Generator().manual_seed(seed)
-    x = _inputs(data, items, draw).to(ensemble.device)
+    x = _inputs(data, examples, draw).to(ensemble.device)
     network = trial_copy(ensemble.network)
     paths = _paths(network, layers)
     seen = {path: _Heard() for path in paths}
@@ -124,14 +123,14 @@ def conditional_variances(
             advance(1)
     silent = [path for path, heard in seen.items() if not heard.values]
     if silent:
-        raise ConfigError(f"every layer that is looked at runs in a prediction, however: {', '.join(silent)} does not")
+        raise ConfigError(f"every chosen layer must run in a prediction; got {', '.join(silent)}, which does not")
     units = {path: len(heard.mean(None)) for path, heard in seen.items()}
     return ConditionalVariances(
         layers=tuple(path for path, n in units.items() for _ in range(n)),
         units=tuple(i for n in units.values() for i in range(n)),
         inputs=torch.stack([torch.cat([h.mean(m) for h in seen.values()]) for m in range(members)]),
         total=torch.cat([h.mean(None) for h in seen.values()]),
-        items=len(x),
+        examples=len(x),
         contexts=contexts,
     )
 
@@ -149,10 +148,10 @@ class _Heard:
     def listen(self, path: str, rows: int) -> Callable[..., None]:
         def hook(module: nn.Module, args: Any, out: Any) -> None:
             if not isinstance(out, Tensor) or out.shape[0] != rows or out.ndim < 2:
-                found = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+                shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
                 raise ConfigError(
-                    f"a layer between stem and head puts out one row per item, {rows}, however: {path} gives {found}; "
-                    "choose other layers"
+                    f"a layer between stem and head must give one row per example, {rows}; got {shape} from {path}. "
+                    "Choose other layers"
                 )
             channel = out.ndim - 1 if isinstance(module, (nn.Linear, nn.LayerNorm)) else 1
             variance = out.double().var(0).movedim(channel - 1, 0).reshape(out.shape[channel], -1).mean(1).cpu()
@@ -161,16 +160,16 @@ class _Heard:
         return hook
 
 
-def _inputs(data: Data | Tensor, items: int, draw: torch.Generator) -> Tensor:
+def _inputs(data: Data | Tensor, examples: int, draw: torch.Generator) -> Tensor:
     count = len(data.test) if isinstance(data, Data) else len(data)
     if count < 2:
-        raise ConfigError(f"a variance is over two items at least, however: {count}")
-    rows = torch.randperm(count, generator=draw)[:items]
+        raise ConfigError(f"a variance needs at least two examples; got {count}")
+    rows = torch.randperm(count, generator=draw)[:examples]
     return data.prepare(data.test.x[rows]) if isinstance(data, Data) else data[rows]
 
 
 def _fed(x: Tensor, members: int, varied: int | None, draw: torch.Generator) -> Tensor:
-    """The inputs of one pass, [members, items, ...]: one input runs over all items, each other is held at one."""
+    """The inputs of one pass, [members, examples, ...]: one input runs over all examples, each other is held at one."""
     fed = []
     for member in range(members):
         if varied is None:
@@ -193,9 +192,9 @@ def _paths(network: nn.Module, layers: Sequence[str] | None) -> list[str]:
         ]
     for path in layers:
         if path not in known:
-            raise ConfigError(f"layers are paths of modules, however: {path!r}. {did_you_mean(path, known)}")
+            raise ConfigError(f"layers must be paths of modules; got {path!r}. {did_you_mean(path, known)}")
         if isinstance(known[path], MimoHead):
             raise ConfigError(
-                f"the head gives every member its own output, however: {path!r} is the head; look further inside"
+                f"layers must lie before the head, which gives each member its own output; got the head {path!r}"
             )
     return list(dict.fromkeys(layers))

@@ -8,7 +8,7 @@ Packed, coefficients of Mixture and embeddings of Hypernet (whose weights are li
 member of Mimo owns its block of the first and of the last layer; it is run alone, the other inputs silent (zero).
 
 Statistics of batch norm mean nothing between members (MixtureEnsembles, 5.3): every point normalises by its batches, or
-by statistics computed anew from training items.
+by statistics computed anew from training examples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..data import Data
 from ..errors import ConfigError
-from .between import ORIGIN, Members, choose_items, coordinates, corners_of, run_points
+from .between import ORIGIN, Members, choose_examples, coordinates, corners_of, run_points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,9 +39,9 @@ class Interpolation:
 
     members: tuple[int | str, int | str]
     t: Tensor
-    loss: Tensor  # NLL in nats, mean over items; of regression in the target's units
+    loss: Tensor  # NLL in nats, mean over examples; of regression in the target's units
     accuracy: Tensor | None
-    items: int
+    examples: int
 
     @property
     def barrier(self) -> float:
@@ -68,11 +68,11 @@ class Plane:
     y: Tensor
     loss: Tensor
     accuracy: Tensor | None
-    disagreement: Tensor | None  # with each corner: share of items of another predicted class, [3, points, points]
+    disagreement: Tensor | None  # with each corner: share of examples of another predicted class, [3, points, points]
     corners: Tensor
     origin: Tensor  # the foot of the weights' origin on the plane, [2]
     origin_distance: float  # from there to the origin itself, 0 where the plane contains it
-    items: int
+    examples: int
 
     def frame(self) -> pd.DataFrame:
         """One row per point: x, y, accuracy, loss, and the disagreement with each corner."""
@@ -92,7 +92,7 @@ def interpolation(
     steps: int = 21,
     norms: str = "batch",
     part: str = "test",
-    items: int | None = 2048,
+    examples: int | None = 2048,
     batch_size: int = 256,
     seed: int = 0,
     network: nn.Module | None = None,
@@ -103,27 +103,27 @@ def interpolation(
     Args:
         ensemble: an ensemble, or networks of one architecture, or state dicts of `network`.
         data: a data set, or a pair of tensors (inputs as the network takes them, targets).
-        norms: "batch": batch norm uses each batch's statistics; "refresh": those of as many training items, anew at
+        norms: "batch": batch norm uses each batch's statistics; "refresh": those of as many training examples, anew at
             every point.
-        items: how many, drawn under the seed; None for all.
+        examples: how many, drawn under the seed; None for all.
         advance: called with the number of points done, for a progress bar.
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=3, classes=2)
     >>> ens = multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 3), seed=0)
     >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-    >>> found = interpolation(ens, (x, (x[:, 0] > 0).long()), steps=5)
-    >>> found.t.tolist(), found.loss.shape
+    >>> line = interpolation(ens, (x, (x[:, 0] > 0).long()), steps=5)
+    >>> line.t.tolist(), line.loss.shape
     ([0.0, 0.25, 0.5, 0.75, 1.0], torch.Size([5]))
     """
     if steps < 2:
-        raise ConfigError(f"a line has two steps at least, its ends, however: steps={steps}")
+        raise ConfigError(f"a line must have at least two steps, its ends; got steps={steps}")
     corners = corners_of(ensemble, (first, second), network)
     coordinates(corners, (first, second))  # refuses members that are equal
     t = torch.linspace(0, 1, steps, dtype=torch.float64)
-    seen = choose_items(ensemble, data, part, items, batch_size, norms, seed)
-    found = run_points(corners, torch.stack([1 - t, t], 1), seen, None, advance)
-    return Interpolation((first, second), t, found.loss, found.accuracy, len(seen.y))
+    seen = choose_examples(ensemble, data, part, examples, batch_size, norms, seed)
+    measured = run_points(corners, torch.stack([1 - t, t], 1), seen, None, advance)
+    return Interpolation((first, second), t, measured.loss, measured.accuracy, len(seen.y))
 
 
 def plane(
@@ -135,7 +135,7 @@ def plane(
     margin: float = 0.2,
     norms: str = "batch",
     part: str = "test",
-    items: int | None = 2048,
+    examples: int | None = 2048,
     batch_size: int = 256,
     seed: int = 0,
     network: nn.Module | None = None,
@@ -154,14 +154,14 @@ def plane(
     >>> net = multum.models.build("mlp", in_features=3, classes=2)
     >>> ens = multum.ensemble(net, multum.Deep(members=3), example=torch.zeros(2, 3), seed=0)
     >>> x = torch.randn(20, 3, generator=torch.Generator().manual_seed(0))
-    >>> found = plane(ens, (x, (x[:, 0] > 0).long()), points=4)
-    >>> found.accuracy.shape, found.corners[0].tolist(), found.frame().shape
+    >>> through = plane(ens, (x, (x[:, 0] > 0).long()), points=4)
+    >>> through.accuracy.shape, through.corners[0].tolist(), through.frame().shape
     (torch.Size([4, 4]), [0.0, 0.0], (16, 7))
     """
     if len(members) != 3 or len(set(members)) != 3:
-        raise ConfigError(f"a plane goes through three different members, however: members={tuple(members)}")
+        raise ConfigError(f"a plane must go through three different members; got members={tuple(members)}")
     if points < 2 or not 0 <= margin < 100:
-        raise ConfigError(f"a plane has points >= 2 and 0 <= margin < 100, however: {points} and {margin}")
+        raise ConfigError(f"a plane must have points >= 2 and 0 <= margin < 100; got {points} and {margin}")
     corners = corners_of(ensemble, members, network)
     places, origin, distance = coordinates(corners, members)
     low, high = places.amin(0), places.amax(0)
@@ -170,21 +170,21 @@ def plane(
     up, along = (t.flatten() for t in torch.meshgrid(y, x, indexing="ij"))
     third = up / places[2, 1]
     second = (along - third * places[2, 0]) / places[1, 0]
-    seen = choose_items(ensemble, data, part, items, batch_size, norms, seed)
+    seen = choose_examples(ensemble, data, part, examples, batch_size, norms, seed)
     there = run_points(corners, torch.eye(3, dtype=torch.float64), seen, None, lambda points: None)
-    found = run_points(corners, torch.stack([1 - second - third, second, third], 1), seen, there.votes, advance)
+    measured = run_points(corners, torch.stack([1 - second - third, second, third], 1), seen, there.votes, advance)
     shape = (points, points)
     return Plane(
         members=tuple(members),
         x=x,
         y=y,
-        loss=found.loss.view(shape),
-        accuracy=None if found.accuracy is None else found.accuracy.view(shape),
-        disagreement=None if found.differ is None else found.differ.view(3, *shape),
+        loss=measured.loss.view(shape),
+        accuracy=None if measured.accuracy is None else measured.accuracy.view(shape),
+        disagreement=None if measured.differ is None else measured.differ.view(3, *shape),
         corners=places,
         origin=origin,
         origin_distance=distance,
-        items=len(seen.y),
+        examples=len(seen.y),
     )
 
 

@@ -1,6 +1,6 @@
 """Pictures of what goes on inside an ensemble: between members, along training, and in the units of a MIMO network.
 
-Each function takes what the function of the same matter in `multum.metrics` returns, and gives a matplotlib figure;
+Each function takes what the function of the same matter in `multum.inside` returns, and gives a matplotlib figure;
 the numbers are in that result's `.frame()`. Nothing of pyplot is touched, so that pictures can be made anywhere.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import FuncNorm, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
@@ -38,7 +38,7 @@ def interpolation_plot(lines: Interpolation | Mapping[str, Interpolation]) -> Fi
     """
     named = {"": lines} if isinstance(lines, Interpolation) else dict(lines)
     if not named:
-        raise ConfigError("a figure shows one line at least, however: none was given")
+        raise ConfigError("a figure needs at least one line; got none")
     shown = [m for m in ("accuracy", "loss") if all(getattr(line, m) is not None for line in named.values())]
     with drawing():
         figure, panels = _canvas(len(shown))
@@ -69,9 +69,9 @@ def plane_plot(plane: Plane, show: Sequence[str] = ("accuracy", "loss")) -> Figu
     """
     for measure in show:
         if measure not in MEASURES:
-            raise ConfigError(f"show has some of {', '.join(MEASURES)}, however: {measure!r}")
+            raise ConfigError(f"show must hold some of {', '.join(MEASURES)}; got {measure!r}")
         if getattr(plane, measure) is None:
-            raise ConfigError(f"{measure} is of classification, however: this plane is of a regression; show the loss")
+            raise ConfigError(f"{measure} needs a plane of classification; got one of a regression. Show the loss")
     maps: dict[str, tuple[str, np.ndarray]] = {}
     for measure in show:
         if measure == "disagreement":
@@ -114,17 +114,17 @@ def paths_plot(paths: Paths) -> Figure:
     return figure
 
 
-def conditional_variance_plot(found: ConditionalVariances) -> Figure:
+def conditional_variance_plot(variances: ConditionalVariances) -> Figure:
     """Which input each unit hears (MIMO, Figure 4): how far one input prevails, and where every unit stands among them.
 
     Two inputs are two axes, V_0 and V_1 over their sum at the layer's mean; three or more are the corners of a polygon,
     and a unit is drawn near those that it hears.
     """
-    members, shares = len(found.inputs), (found.inputs / found.inputs.sum(0)).numpy()
+    members, shares = len(variances.inputs), (variances.inputs / variances.inputs.sum(0)).numpy()
     heard = np.isfinite(shares).all(0)
     if not heard.any():
-        raise ConfigError("some unit varies with its inputs, however: all of them are constant; train the network")
-    shares, owner = shares[:, heard], found.owner.numpy()[heard]
+        raise ConfigError("some unit must vary with its inputs; got constant ones only. Train the network")
+    shares, owner = shares[:, heard], variances.owner.numpy()[heard]
     with drawing():
         figure, (left, right) = _canvas(2)
         edges = np.linspace(1 / members, 1, 26).tolist()
@@ -139,7 +139,7 @@ def conditional_variance_plot(found: ConditionalVariances) -> Figure:
         right.set_title("every unit", loc="left", color=INK, size=11, weight="bold")
         dots: dict[str, Any] = {"s": 14, "c": [colours[m] for m in owner], "alpha": 0.6, "linewidths": 0, "zorder": 3}
         if members == 2:
-            x, y = _over_layers(found)[:, heard]
+            x, y = _over_layers(variances)[:, heard]
             right.scatter(x, y, **dots)
             high = 1.05 * max(float(x.max()), float(y.max()))
             right.plot([0, high], [0, high], color=CONTEXT, linewidth=1, zorder=1)
@@ -183,7 +183,7 @@ def _contours(figure: Figure, axes: Axes, plane: Plane, measure: str, values: np
     colours = LinearSegmentedColormap.from_list("heat", HEAT if measure != "loss" else HEAT[::-1])
     finite = values[np.isfinite(values)]
     if finite.size == 0:
-        raise ConfigError(f"some point has a finite {measure}, however: none has; choose a smaller margin")
+        raise ConfigError(f"some point must have a finite {measure}; got none. Choose a smaller margin")
     low, high = float(finite.min()), float(finite.max())
     # Far from the members the loss grows beyond all bounds: there, factors are seen and differences are not.
     logarithmic = measure == "loss" and low > 0 and high > 20 * low
@@ -192,7 +192,8 @@ def _contours(figure: Figure, axes: Axes, plane: Plane, measure: str, values: np
     levels = np.geomspace(low, high, LEVELS) if logarithmic else np.linspace(low, high, LEVELS)
     shown = np.clip(np.where(np.isfinite(values), values, high), low, high)
     x, y = plane.x.numpy(), plane.y.numpy()
-    scale = _Steps(levels)
+    steps = np.linspace(0, 1, LEVELS)  # the same difference in colour from each level to the next
+    scale = FuncNorm((lambda v: np.interp(v, levels, steps), lambda s: np.interp(s, steps, levels)), low, high)
     filled = axes.contourf(x, y, shown, levels=levels, cmap=colours, norm=scale)
     axes.contour(x, y, shown, levels=levels, colors=[PAPER], linewidths=0.5, alpha=0.5)
     bar = figure.colorbar(filled, cax=axes.inset_axes((1.03, 0, 0.04, 1)))
@@ -213,28 +214,14 @@ def _contours(figure: Figure, axes: Axes, plane: Plane, measure: str, values: np
     axes.set_xlabel("distance between weights")
 
 
-class _Steps(Normalize):
-    """The same difference in colour from each level to the next."""
-
-    def __init__(self, levels: np.ndarray):
-        super().__init__(float(levels[0]), float(levels[-1]))
-        self.levels = levels
-
-    def __call__(self, value: Any, clip: bool | None = None) -> Any:
-        return np.ma.masked_array(np.interp(value, self.levels, np.linspace(0, 1, len(self.levels))))
-
-    def inverse(self, value: Any) -> Any:
-        return np.interp(value, np.linspace(0, 1, len(self.levels)), self.levels)
-
-
-def _over_layers(found: ConditionalVariances) -> np.ndarray:
+def _over_layers(variances: ConditionalVariances) -> np.ndarray:
     """V of every unit over the mean variance of its layer, [members, units]: layers differ in scale."""
-    layers, total = np.array(found.layers), found.total.numpy()
+    layers, total = np.array(variances.layers), variances.total.numpy()
     scale = np.ones(len(layers))
-    for layer in dict.fromkeys(found.layers):
+    for layer in dict.fromkeys(variances.layers):
         mine = layers == layer
         scale[mine] = max(float(total[mine].mean()), 1e-300)
-    return found.inputs.numpy() / scale
+    return variances.inputs.numpy() / scale
 
 
 def _polygon(axes: Axes, shares: np.ndarray, dots: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""How members move through function space: their predictions on fixed items, epoch after epoch, as paths in a plane.
+"""How members move through function space: their predictions on fixed examples, epoch after epoch, as paths in a plane.
 
 MIMO (Figure 4, after Fort et al. 2019) saves the predictions on the test set now and then, and projects all of them
 together by t-SNE. Members that end in different optima end in different places.
@@ -49,10 +49,10 @@ class Paths:
 
 
 class Trajectories:
-    """Records members' predictions on fixed items, and projects all records together.
+    """Records members' predictions on fixed examples, and projects all records together.
 
-    **Shape**: x ``[items, ...]``, inputs as the network takes them; a record is every member's probabilities, or means
-    for regression. Members may be born between two records.
+    **Shape**: x ``[examples, ...]``, inputs as the network takes them; a record is each member's probabilities, or
+    its means for regression. Members may be born between two records.
 
     >>> import multum, torch
     >>> net = multum.models.build("mlp", in_features=2, classes=2)
@@ -68,7 +68,7 @@ class Trajectories:
 
     def __init__(self, x: Tensor, *, batch_size: int = 512):
         if len(x) == 0:
-            raise ConfigError("trajectories are recorded on some items, however: x has none")
+            raise ConfigError("trajectories need examples to be recorded on; got none in x")
         self.x, self.batch_size = x, batch_size
         self._members: list[int] = []
         self._epochs: list[float] = []
@@ -79,30 +79,30 @@ class Trajectories:
         cls, ensemble: Ensemble, states: Mapping[float, Mapping[str, Tensor]], x: Tensor, *, batch_size: int = 512
     ) -> Trajectories:
         """Records of saved states by epoch, as `ensemble.state_dict()` gives them; the ensemble is left alone."""
-        found, trial = cls(x, batch_size=batch_size), copy.deepcopy(ensemble)
+        trajectories, trial = cls(x, batch_size=batch_size), copy.deepcopy(ensemble)
         for epoch, state in states.items():
             try:
                 trial.load_state_dict(dict(state))
             except RuntimeError as error:
                 raise ConfigError(
-                    f"states are those of this ensemble, with {ensemble.members} members, however: the one of epoch "
-                    f"{epoch} does not fit; {str(error).splitlines()[-1].strip()}"
+                    f"states must be those of this ensemble, with {ensemble.members} members; got another for epoch "
+                    f"{epoch}: {str(error).splitlines()[-1].strip()}"
                 ) from error
-            found.record(trial, epoch)
-        return found
+            trajectories.record(trial, epoch)
+        return trajectories
 
     def __len__(self) -> int:
         return len(self._records)
 
     def record(self, ensemble: Ensemble, epoch: float) -> None:
         """Note what every member predicts now."""
-        found = predict(ensemble, self.x.to(ensemble.device), batch_size=self.batch_size)
-        rows = found.members if isinstance(found, Prediction) else found.members.select(2, 0)
+        prediction = predict(ensemble, self.x.to(ensemble.device), batch_size=self.batch_size)
+        rows = prediction.members if isinstance(prediction, Prediction) else prediction.members.select(2, 0)
         rows = rows.flatten(1).float().cpu()
         bad = ~rows.isfinite().all(1)
         if bad.any():
             raise ConfigError(
-                f"recorded predictions are finite, however: member {int(bad.nonzero()[0])} of epoch {epoch} is not"
+                f"recorded predictions must be finite; got others from member {int(bad.nonzero()[0])} in epoch {epoch}"
             )
         self._members += range(len(rows))
         self._epochs += [epoch] * len(rows)
@@ -118,16 +118,16 @@ class Trajectories:
         from sklearn.manifold import TSNE
 
         if projection not in PROJECTIONS:
-            raise ConfigError(f"projection is one of {', '.join(PROJECTIONS)}, however: {projection!r}")
+            raise ConfigError(f"projection must be {' or '.join(PROJECTIONS)}; got {projection!r}")
         if len(self) < 4:
-            raise ConfigError(f"a projection needs at least 4 records, however: {len(self)}; record more epochs")
+            raise ConfigError(f"a projection needs at least 4 records; got {len(self)}. Record more epochs")
         if perplexity is not None and not 0 < perplexity < len(self):
             raise ConfigError(
-                f"perplexity is above 0 and below the {len(self)} records, however: perplexity={perplexity}"
+                f"perplexity must be above 0 and below the {len(self)} records; got perplexity={perplexity}"
             )
         rows = np.stack(self._records).astype(np.float64)
         if np.ptp(rows, axis=0).max() == 0:
-            raise ConfigError("records differ, however: all of them are equal; train between two records")
+            raise ConfigError("records must differ; got equal ones only. Train between two records")
         components = 2 if projection == "pca" else min(COMPONENTS, *rows.shape)
         reducer = PCA(min(components, *rows.shape), svd_solver="full")
         places, explained = reducer.fit_transform(rows), None

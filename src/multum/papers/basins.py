@@ -14,7 +14,7 @@ import torch
 
 from ..data import Data
 from ..ensemble import Ensemble
-from ..inside.between import choose_items, corners_of, run_points
+from ..inside.between import choose_examples, corners_of, run_points
 from ..inside.landscape import interpolation, plane
 from ..inside.pictures import interpolation_plot, plane_plot
 from ..methods import Multihead
@@ -41,7 +41,7 @@ class _Corners:
 def _corners(ensemble: Ensemble, data: Data, part: str, items: int) -> _Corners:
     corners = corners_of(ensemble, (0, 1, 2))
     mixes = torch.cat([torch.eye(3).double(), torch.full((1, 3), 1 / 3, dtype=torch.float64)])
-    seen = choose_items(ensemble, data, part, items, BATCH, "batch", 0)
+    seen = choose_examples(ensemble, data, part, items, BATCH, "batch", 0)
     found = run_points(corners, mixes, seen, None, lambda points: None)
     assert found.accuracy is not None and found.votes is not None
     differ = [float((found.votes[i] != found.votes[j]).double().mean()) for i, j in combinations(range(3), 2)]
@@ -69,7 +69,7 @@ def subnetworks(trained: Trained) -> Found:
         lines.append(
             line_over_seeds(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark)
         )
-        found = plane(ens, data, points=PLANE_POINTS, items=TEST_ITEMS)
+        found = plane(ens, data, points=PLANE_POINTS, examples=TEST_ITEMS)
         blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
         pictures["multihead" if multihead else ""] = Picture(
             f"Accuracy and disagreement on the plane through three subnetworks: {row.label}",
@@ -91,7 +91,8 @@ def between(trained: Trained) -> Found:
     drawn, lost = {}, {}
     for row in trained.run.rows:
         ways = {
-            seed: interpolation(*trained.open(row.label, seed), items=TEST_ITEMS) for seed in trained.seeds(row.label)
+            seed: interpolation(*trained.open(row.label, seed), examples=TEST_ITEMS)
+            for seed in trained.seeds(row.label)
         }
         if not ways:
             continue
@@ -159,8 +160,8 @@ def _embedding(trained: Trained, label: str, name: str) -> Found:
     ]
     ens, data = trained.open(label)
     at, learned = next(iter(corners.values()))
-    test = plane(ens, data, points=EMBEDDING_POINTS, items=TEST_ITEMS)
-    training = plane(ens, data, points=EMBEDDING_POINTS, part="train", items=TRAINING_ITEMS)
+    test = plane(ens, data, points=EMBEDDING_POINTS, examples=TEST_ITEMS)
+    training = plane(ens, data, points=EMBEDDING_POINTS, part="train", examples=TRAINING_ITEMS)
     best = {
         "best accuracy on the plane (%)": max(100 * float(test.frame()["accuracy"].max()), *at.accuracy),
         "lowest NLL on the plane": min(float(test.loss.min()), *at.loss),
@@ -171,13 +172,13 @@ def _embedding(trained: Trained, label: str, name: str) -> Found:
     pictures = {
         name: Picture(
             f"Test accuracy and loss on the plane through three members: {label}",
-            f"{plain} {test.items:,} test items.",
+            f"{plain} {test.examples:,} test items.",
             plane_plot(test),
             test.frame().round(DIGITS),
         ),
         f"{name}-training".lstrip("-"): Picture(
             f"Training loss on the plane through three members: {label}",
-            f"{plain} {training.items:,} training items.",
+            f"{plain} {training.examples:,} training items.",
             plane_plot(training, ("loss",)),
             training.frame().round(DIGITS),
         ),
