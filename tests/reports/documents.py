@@ -25,21 +25,21 @@ METHODS = {  # label: (spec, members, gain in log odds of being right, over-conf
     "mixture": ("mixture:members=4,templates=2", 4, 0.3, 1.15, 2.1, 4.0, 13.0),
 }
 COLUMNS = [
-    ("accuracy", "accuracy", "%", "higher", "quality", "Share of test items with the right class."),
+    ("accuracy", "accuracy", "%", "higher", "quality", "Share of test examples with the right class."),
     ("nll", "NLL", "", "lower", "quality", "Negative log likelihood of the right class, in nats."),
     ("ece", "ECE", "%", "lower", "quality", "Expected calibration error over 15 bins."),
     ("brier", "Brier", "", "lower", "quality", "Squared distance of the probabilities from the right class."),
     ("aurc", "AURC", "", "lower", "quality", "Area under the risk-coverage curve."),
-    ("auroc", "AUROC", "%", "higher", "foreign items", "How well uncertainty tells foreign items from test items."),
-    ("aupr", "AUPR", "%", "higher", "foreign items", "Area under precision and recall of foreign items."),
-    ("fpr95", "FPR95", "%", "lower", "foreign items", "Test items refused where 95 % of foreign items are."),
+    ("auroc", "AUROC", "%", "higher", "OOD data", "How well uncertainty separates OOD data from test data."),
+    ("aupr", "AUPR", "%", "higher", "OOD data", "Area under the precision-recall curve of OOD detection."),
+    ("fpr95", "FPR95", "%", "lower", "OOD data", "False positive rate where 95 % of the OOD data is detected."),
     ("cacc", "accuracy", "%", "higher", "shift", "Accuracy, mean over corruptions and severities."),
     ("cnll", "NLL", "", "lower", "shift", "NLL, mean over corruptions and severities."),
     ("cece", "ECE", "%", "lower", "shift", "ECE, mean over corruptions and severities."),
-    ("disagreement", "disagreement", "%", None, "diversity", "Share of items on which two members differ."),
-    ("mutual_information", "mutual information", "", None, "diversity", "What members know that their mean does not."),
+    ("disagreement", "disagreement", "%", None, "diversity", "Share of examples on which two members disagree."),
+    ("mutual_information", "mutual information", "", None, "diversity", "Mutual information of prediction and member."),
     ("params", "parameters", "count", "lower", "cost", "Trained numbers."),
-    ("macs", "mult-adds", "count", "lower", "cost", "Multiply-adds of one item's prediction."),
+    ("macs", "mult-adds", "count", "lower", "cost", "Multiply-adds of one example's prediction."),
     ("latency", "latency", "ms", "lower", "cost", "Milliseconds for a batch of one."),
     ("train_seconds", "training", "s", "lower", "cost", "Seconds of training."),
 ]
@@ -48,7 +48,14 @@ REGRESSION_COLUMNS = [
     ("nll", "NLL", "", "lower", "quality", "Negative log likelihood of the target, in nats."),
     ("coverage", "coverage", "%", None, "quality", "Share of targets in their 95 % interval."),
     ("width", "width", "", "lower", "quality", "Mean width of the 95 % interval."),
-    ("epistemic_share", "epistemic share", "%", None, "diversity", "Share of variance that members disagree on."),
+    (
+        "epistemic_share",
+        "epistemic share",
+        "%",
+        None,
+        "diversity",
+        "Share of the variance that comes from differences between members.",
+    ),
     *COLUMNS[-4:],
 ]
 CORRUPTIONS = (
@@ -58,7 +65,7 @@ CORRUPTIONS = (
 
 
 def classification(seeds: int = 3, failed: str = "hypernet", partly: str = "mixture", names: Any = None) -> dict:
-    """Fourteen methods on images: foreign sets, shift, one method that failed and one that failed for its last seed."""
+    """Fourteen methods on images: OOD data, corruptions, one method that failed and one that failed for its last seed."""
     names = list(METHODS if names is None else names)
     rng = np.random.default_rng(7)
     cells, numbers = [], {}
@@ -152,7 +159,7 @@ def minimal() -> dict:
 
 def _cell(name: str, rng: np.random.Generator) -> tuple[dict, dict]:
     _, members, gain, sharp, *_ = known = METHODS[name]
-    true = np.clip(rng.beta(2.2, 0.3, 539), 1e-3, 1 - 1e-6)  # how likely each item is to be right
+    true = np.clip(rng.beta(2.2, 0.3, 539), 1e-3, 1 - 1e-6)  # how likely each example is to be right
     odds = np.log(true / (1 - true)) * 0.7 + 0.9 + gain
     right = rng.random(539) < 1 / (1 + np.exp(-odds))
     confidence = np.clip(1 / (1 + np.exp(-odds * sharp * 1.1)), 0.12, 0.9999)
@@ -237,7 +244,7 @@ def _cost(known: tuple, rng: np.random.Generator, params: int, macs: int) -> dic
 
 
 def _failed(label: str, seed: int) -> dict[str, Any]:
-    reason = "TrainingError: the loss is a finite number, however: nan at epoch 3; lower lr, now lr=0.1"
+    reason = "TrainingError: the loss must be finite; got nan at epoch 3. Use a lower lr than lr=0.1"
     return {"label": label, "seed": seed, "status": "failed", "reason": reason, "seconds": 2.2, "curves": {}}
 
 

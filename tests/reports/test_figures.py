@@ -23,7 +23,7 @@ ALL = [
     "pareto-nll",
     "reliability",
     "risk-coverage",
-    "foreign",
+    "ood",
     "shift",
     "corruptions",
     "diversity",
@@ -56,7 +56,7 @@ def test_a_curve_that_no_cell_has_is_no_figure(document: dict) -> None:
     for cell in less["cells"]:
         cell["curves"].pop("histograms", None)
         cell["curves"].pop("disagreement", None)
-    assert [f.name for f in reports.figures(less)] == [name for name in ALL if name not in ("foreign", "diversity")]
+    assert [f.name for f in reports.figures(less)] == [name for name in ALL if name not in ("ood", "diversity")]
 
 
 def test_failed_methods_are_in_no_figure(figures: dict) -> None:
@@ -110,7 +110,7 @@ def test_risk_coverage_and_severity_are_means_over_seeds(figures: dict, document
         assert (frame["seeds"] == 2).all()
 
 
-def test_reliability_pools_the_items_of_all_seeds(figures: dict, document: dict) -> None:
+def test_reliability_pools_the_examples_of_all_seeds(figures: dict, document: dict) -> None:
     frame = figures["reliability"].frame().query("method == 'deep'")
     curves = [cell["curves"]["reliability"] for cell in cells(document, "deep")]
     right = sum(w * (a or 0) for c in curves for w, a in zip(c["weight"], c["accuracy"], strict=True)) / len(curves)
@@ -123,7 +123,7 @@ def test_histograms_of_seeds_with_other_bins_are_put_into_the_same(document: dic
     shares = [1.0] + [0.0] * 49
     for cell, low in zip(cells(other, "single"), (0.0, 0.5), strict=True):
         cell["curves"]["histograms"] = {"test": {"edges": np.linspace(low, low + 0.5, 51).tolist(), "share": shares}}
-    [figure] = [f for f in reports.figures(other) if f.name == "foreign"]
+    [figure] = [f for f in reports.figures(other) if f.name == "ood"]
     frame = figure.frame()
     sums = frame.groupby(["method", "set"])["share"].sum()
     np.testing.assert_allclose(sums, 1)
@@ -138,7 +138,7 @@ def test_scores_are_drawn_where_they_are_and_called_what_they_are(document: dict
     for cell in moved["cells"]:
         for one in cell["curves"].get("histograms", {}).values():
             one["edges"] = [edge * 0.5 + 0.25 + shift for edge in one["edges"]]
-    [figure] = [f for f in reports.figures(moved) if f.name == "foreign"]
+    [figure] = [f for f in reports.figures(moved) if f.name == "ood"]
     frame = figure.frame().query("method == 'packed' and set == 'mnist'")
     shares = [cell["curves"]["histograms"]["mnist"]["share"] for cell in cells(moved, "packed")]
     middles = (np.arange(50) + 0.5) / 50 * 0.5 + 0.25 + shift

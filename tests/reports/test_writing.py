@@ -17,7 +17,7 @@ from multum.errors import ConfigError, FileError
 from reports import documents
 
 FIGURES = [
-    *("pareto", "pareto-nll", "reliability", "risk-coverage", "foreign"),
+    *("pareto", "pareto-nll", "reliability", "risk-coverage", "ood"),
     *("shift", "corruptions", "diversity", "training"),
 ]
 
@@ -102,7 +102,7 @@ def test_nan_becomes_null(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
-    with pytest.raises(ConfigError, match=r"takes files, however: .*file.*give another folder"):
+    with pytest.raises(ConfigError, match=r"must be writable; got .*file.*Use another folder"):
         reports.write(documents.minimal(), tmp_path / "file")
     assert (tmp_path / "file").read_text() == "here"
 

@@ -1,1 +1,1 @@
-"""What every picture and table is made of: colours, panels, scales, labels, SVG, and how a number is written."""
+"""Parts of every figure and table: colours, panels, scales, circles with labels, SVG, tables, number formats."""

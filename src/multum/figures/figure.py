@@ -32,13 +32,13 @@ class Figure:
     ('pareto', [0.9], 1080)
     """
 
-    name: str
     title: str
     caption: str
     numbers: pd.DataFrame
     draw: Callable[[float], Drawing]  # from a width in CSS pixels
     alternative: str = ""  # what the picture shows, for those who do not see it
     points: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # what can be pointed at, by its id
+    name: str = ""  # its id in the page and the name of its files
 
     def frame(self) -> pd.DataFrame:
         """The figure's numbers, one row for each thing drawn."""

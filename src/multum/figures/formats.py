@@ -65,7 +65,7 @@ def sized(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     >>> sized({"columns": [column], "rows": rows})[0]["digits"]
     3
     """
-    found = []
+    columns = []
     for column in document["columns"]:
         kind = column.get("unit", "")
         scale = 100 if kind == "%" else 1
@@ -74,8 +74,8 @@ def sized(document: Mapping[str, Any]) -> list[dict[str, Any]]:
             [v[part] * scale for v in values if v.get(part) is not None and math.isfinite(v[part])]
             for part in ("mean", "error")
         )
-        found.append({**column, "digits": _places(means, errors, kind)})
-    return found
+        columns.append({**column, "digits": _places(means, errors, kind)})
+    return columns
 
 
 def count(value: float) -> str:

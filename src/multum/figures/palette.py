@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from matplotlib import style
-
 __all__ = [
     *("COLOURS", "CONTEXT", "DARK_HUES", "DARK_PAPER", "GRID", "HEAT", "HUES", "INK", "MUTED", "PAGE", "PAPER"),
     *("Look", "drawing", "heat_ink", "look", "variable"),
@@ -131,6 +129,8 @@ def heat_ink(level: int) -> str:
 @contextmanager
 def drawing() -> Iterator[None]:
     """matplotlib with our settings and none of the user's, so that a drawing is the same everywhere."""
+    from matplotlib import style  # takes half a second, and colours alone do not need it
+
     with style.context(["default", SETTINGS]), warnings.catch_warnings():
         # A label in a script that the font does not have: the page's fonts do.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")

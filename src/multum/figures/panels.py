@@ -114,8 +114,8 @@ def fitted(text: str, width: float, size: float, weight: str = "normal") -> str:
     """
     if text_width(text, size, weight) <= width:
         return text
-    for kept in range(len(text) - 1, 1, -1):
-        shorter = text[: math.ceil(kept * 0.6)] + "…" + text[len(text) - kept // 5 * 2 :]
+    for length in range(len(text) - 1, 1, -1):
+        shorter = text[: math.ceil(length * 0.6)] + "…" + text[len(text) - length // 5 * 2 :]
         if text_width(shorter, size, weight) <= width:
             return shorter
     return "…"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-__all__ = ["PERCENT", "ROUND", "accuracy_axis", "ends_inside", "log_axis", "log_ticks"]
+from .palette import MUTED
+
+__all__ = ["FLOOR", "PERCENT", "ROUND", "accuracy_axis", "ends_inside", "log_axis", "log_ticks", "unit_square"]
 
 PERCENT = FuncFormatter(lambda share, _: f"{100 * share:.6g} %")
 NEAR_ONE = (0, 0.2, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.96, 0.97, 0.98, 0.99, 0.995, 0.999, 1)
@@ -34,6 +36,16 @@ def ends_inside(panels: Iterable[Axes]) -> None:
         ticks[-1].label1.set_horizontalalignment("right")
 
 
+def unit_square(panels: Sequence[Axes]) -> None:
+    """Shares against shares, with the diagonal on which both are the same; the panels share their axes."""
+    for axes in panels:
+        axes.plot([0, 1], [0, 1], color=MUTED, lw=1, ls=(0, (1, 2)), zorder=1)
+    panels[0].set(xlim=(0, 1), ylim=(0, 1), xticks=[0, 0.5, 1], yticks=[0, 0.25, 0.5, 0.75, 1])
+    panels[0].xaxis.set_major_formatter(PERCENT)
+    panels[0].yaxis.set_major_formatter(PERCENT)
+    ends_inside(panels)
+
+
 def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
     """Round values between two positive ones, four to `most` of them where there are as many.
 
@@ -43,19 +55,19 @@ def log_ticks(low: float, high: float, most: int = 7) -> list[float]:
     [5000000.0, 10000000.0, 20000000.0, 50000000.0]
     """
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
-    found: list[float] = []
+    chosen: list[float] = []
     for steps in ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7)):
         ticks = [float(f"{step}e{decade}") for decade in decades for step in steps]
         ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) > most:
             break
-        found = ticks
-        if len(found) >= 4:
+        chosen = ticks
+        if len(chosen) >= 4:
             break
-    if len(found) < 3:
+    if len(chosen) < 3:
         between = MaxNLocator(5, steps=ROUND).tick_values(low, high)
-        found = [float(tick) for tick in np.round(between, 12) if low <= tick <= high]
-    return found
+        chosen = [float(tick) for tick in np.round(between, 12) if low <= tick <= high]
+    return chosen
 
 
 def accuracy_axis(axes: Axes, low: float, high: float, stretched: bool) -> None:

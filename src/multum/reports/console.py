@@ -91,7 +91,9 @@ class _Comparison:
 
     def _trouble(self, row: Mapping[str, Any]) -> Text:
         word = "failed" if row["status"] == "failed" else "failed in part"
-        return Text.assemble((row["label"], "bold"), " ", (word, "red"), f": {row.get('reason') or 'no reason given'}")
+        return Text.assemble(
+            (row["label"], "bold"), " ", (word, "red"), f": {row.get('reason') or 'no reason recorded'}"
+        )
 
 
 def _cell(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> Text:

@@ -18,7 +18,7 @@ SPECIAL = re.compile(r"([\\`*_\[\]|~#<>])")
 
 
 def markdown(document: Mapping[str, Any], figures: Sequence[Figure]) -> str:
-    """The advice, the tables, what failed and why, the figures by their files, and how it was made."""
+    """The advice, the tables, what failed and why, the figures by their files, and how to reproduce it."""
     parts = [f"# {_safe(document['title'])}", _safe(" · ".join(facts(document)))]
     advice = document.get("advice") or {}
     if advice.get("sentence"):
@@ -32,13 +32,13 @@ def markdown(document: Mapping[str, Any], figures: Sequence[Figure]) -> str:
     failed = [row for row in document["rows"] if row["status"] != "done"]
     if failed:
         lines = [f"- **{_safe(row['label'])}** ({row['status']}): {_safe(row.get('reason') or '')}" for row in failed]
-        parts += ["## What failed", "\n".join(lines)]
+        parts += ["## Failures", "\n".join(lines)]
     for figure in figures:
         parts.append(
             f"## {_safe(figure.title)}\n\n{_safe(figure.caption)}\n\n"
             f"![{_safe(figure.title)}](figures/{figure.name}.png)"
         )
-    parts.append("## How this was made")
+    parts.append("## How to reproduce")
     if document.get("command"):
         parts.append(_code(document["command"]))
     for title, entries in listed(document):

@@ -4,13 +4,13 @@
   root.classList.add("scripted");
   const data = JSON.parse(document.getElementById("data").textContent);
   const make = (name, text, kind) => {
-    const made = document.createElement(name);
-    if (text !== undefined) made.textContent = text;
-    if (kind) made.className = kind;
-    return made;
+    const element = document.createElement(name);
+    if (text !== undefined) element.textContent = text;
+    if (kind) element.className = kind;
+    return element;
   };
 
-  // Light and dark: the system's choice until somebody makes another one.
+  // Light and dark: the system's choice until the reader makes another one.
   const remembered = { get: () => { try { return localStorage.getItem("multum-theme"); } catch { return null; } },
     set: (value) => { try { localStorage.setItem("multum-theme", value); } catch { /* a page opened from a file may not */ } } };
   const before = remembered.get();
@@ -21,7 +21,7 @@
     remembered.set(root.dataset.theme);
   });
 
-  // The table: a heading sorts, the best first; again, the other way round. What has no number stays last.
+  // The table: a heading sorts, the best first; a second click reverses. Rows without a number stay last.
   for (const table of document.querySelectorAll("table.comparison")) {
     const headings = [...table.tHead.rows[1].cells];
     headings.forEach((heading, at) => heading.querySelector("button").addEventListener("click", () => {
@@ -92,17 +92,17 @@
   for (const plot of document.querySelectorAll(".pointed")) {
     const points = [...plot.querySelectorAll(".point")];
     const nearest = (event) => {
-      let found = null, least = Infinity;
+      let closest = null, least = Infinity;
       for (const point of points) {
         const box = point.getBoundingClientRect();
         const away = Math.hypot(event.clientX - box.left - box.width / 2, event.clientY - box.top - box.height / 2);
-        if (away < least && away < Math.max(box.width / 2, 16)) [found, least] = [point, away];
+        if (away < least && away < Math.max(box.width / 2, 16)) [closest, least] = [point, away];
       }
-      return found ?? event.target.closest?.(`[id*="name-"]`)?.id.replace("name-", "point-");
+      const name = event.target.closest?.(`[id*="name-"]`);
+      return closest ?? (name ? document.getElementById(name.id.replace("name-", "point-")) : null);
     };
     const look = (event) => {
-      const found = nearest(event);
-      const point = typeof found === "string" ? document.getElementById(found) : found;
+      const point = nearest(event);
       if (point) show(point); else hide();
     };
     plot.addEventListener("pointermove", look);
@@ -117,7 +117,7 @@
   addEventListener("scroll", () => { if (shown) place(); }, { passive: true });
   addEventListener("pointerdown", (event) => { if (!event.target.closest?.(".pointed")) hide(); });
 
-  // The numbers of a figure: a table that is made when it is asked for, and CSV.
+  // The numbers of a figure: a table, built when it is first opened, and CSV.
   const quoted = (value) => value === null ? "" : /[",\n]/.test(value) ? `"${String(value).replaceAll('"', '""')}"` : String(value);
   const csv = (frame) => [frame.columns, ...frame.rows].map((row) => row.map(quoted).join(",")).join("\n") + "\n";
   const copy = async (text) => {

@@ -1,4 +1,4 @@
-"""The page: one HTML file with everything in it, which asks no network for anything."""
+"""The page: one self-contained HTML file that requests nothing from a network."""
 
 from __future__ import annotations
 
@@ -80,32 +80,33 @@ def page(document: Mapping[str, Any], figures: Sequence[Figure], drawings: Mappi
 def facts(document: Mapping[str, Any]) -> list[str]:
     """What was compared, in a few words each.
 
-    >>> facts({"settings": {"seeds": [0, 1], "epochs": 10}, "items": {"train": 1258, "test": 539}})
-    ['2 seeds', '10 epochs', '1,258 train and 539 test items']
+    >>> facts({"settings": {"seeds": [0, 1], "epochs": 10}, "examples": {"train": 1258, "test": 539}})
+    ['2 seeds', '10 epochs', '1,258 train and 539 test examples']
     """
-    settings, found = document.get("settings") or {}, []
+    settings, words = document.get("settings") or {}, []
+    sizes = document.get("examples") or document.get("items")
     for name in ("seeds", "epochs"):
         n = settings.get(name)
         n = len(n) if isinstance(n, (list, tuple)) else n
         if n is not None:
-            found.append(f"{n} {name if n != 1 else name[:-1]}")
-    if document.get("items"):
-        found.append(" and ".join(f"{n:,} {name}" for name, n in document["items"].items()) + " items")
+            words.append(f"{n} {name if n != 1 else name[:-1]}")
+    if sizes:
+        words.append(" and ".join(f"{n:,} {name}" for name, n in sizes.items()) + " examples")
     if document.get("classes"):
-        found.append(f"{len(document['classes'])} classes")
+        words.append(f"{len(document['classes'])} classes")
     if settings.get("budget"):
-        found.append(f"budget {settings['budget']}")
+        words.append(f"budget {settings['budget']}")
     if document.get("created"):
-        found.append(_day(document["created"]))
-    return found
+        words.append(_day(document["created"]))
+    return words
 
 
 def listed(document: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
     """Settings, versions and machine, each as names and words."""
     settings = {name: value for name, value in (document.get("settings") or {}).items() if name != "recipe"}
-    made = {"task": document.get("task"), **settings, "created": document.get("created")}
+    shown_settings = {"task": document.get("task"), **settings, "created": document.get("created")}
     parts = [
-        ("Settings", made),
+        ("Settings", shown_settings),
         ("Recipe", (document.get("settings") or {}).get("recipe") or {}),
         ("Versions", document.get("versions") or {}),
         ("Machine", document.get("machine") or {}),
@@ -137,11 +138,11 @@ def _day(created: str) -> str:
 
 
 def _columns(document: Mapping[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    columns: list[dict[str, Any]] = []
     for column in sized(document):
         unit = column.get("unit", "")
         group = column.get("group") or ""
-        found.append(
+        columns.append(
             {
                 "help": "",
                 "better": None,
@@ -150,11 +151,11 @@ def _columns(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                 "title": column.get("title", column["key"]),
                 "shown_unit": unit if unit != "count" else "",
                 "arrow": ARROWS.get(column.get("better") or "", ""),
-                "starts": not found or found[-1]["group"] != group,
+                "starts": not columns or columns[-1]["group"] != group,
                 "group_name": group if group not in ("quality", "cost") else "",
             }
         )
-    return found
+    return columns
 
 
 def _row(row: Mapping[str, Any], index: int, columns: list[dict[str, Any]], document: Mapping[str, Any]) -> dict:
@@ -191,14 +192,14 @@ def _tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     if advised is None:
         return []
     plain = next((row for row in document["rows"] if row.get("name", row["label"]) == PLAIN and row["values"]), None)
-    found = []
+    tiles = []
     for column in sized(document):
         value = advised["values"].get(column["key"])
         if column["key"] not in TILES or value is None or value.get("mean") is None:
             continue
         other = plain["values"].get(column["key"]) if plain is not None and plain is not advised else None
         unit = column.get("unit", "")
-        found.append(
+        tiles.append(
             {
                 "key": column["key"],
                 "title": column["title"],
@@ -207,8 +208,8 @@ def _tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
                 "other": f"{plain['label']}: {shown({**other, 'error': None}, column)}" if other and plain else "",
             }
         )
-    found.sort(key=lambda tile: TILES.index(tile["key"]))
-    return found[:MOST_TILES]
+    tiles.sort(key=lambda tile: TILES.index(tile["key"]))
+    return tiles[:MOST_TILES]
 
 
 def _cell(cell: Mapping[str, Any]) -> dict[str, Any]:

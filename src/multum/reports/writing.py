@@ -24,7 +24,7 @@ def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
 
     Args:
         document: the comparison.
-        out: the folder; it is made where it does not exist.
+        out: the folder; it is created where it does not exist.
     """
     document, out = plain(document), Path(out)
     drawn = figures(document)
@@ -46,7 +46,7 @@ def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
                 (out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(
-            f"a report is written to a folder that takes files, however: {error.strerror or error} at "
-            f"{error.filename or out}; give another folder"
+            f"the folder of a report must be writable; got {error.strerror or error} at {error.filename or out}. "
+            "Use another folder"
         ) from error
     return [out / name for name in files]

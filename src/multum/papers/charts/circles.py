@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgba
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
+from ...figures.circles import Circle, circle_radii, draw_circles
 from ...figures.formats import count
-from ...figures.labels import placed
-from ...figures.palette import INK, MUTED, drawing, look
-from ...figures.panels import canvas, text_width
+from ...figures.palette import MUTED, drawing, look
+from ...figures.panels import canvas
 from ...figures.scales import PERCENT, ROUND, log_axis
 from ...metrics.speed import compare_speed
 from ..results import Picture
@@ -55,21 +51,14 @@ def _draw(numbers: pd.DataFrame) -> Drawing:
     figure = canvas(WIDTH, HEIGHT)
     inside = WIDTH - LEFT - RIGHT, HEIGHT - BELOW - ABOVE
     axes = figure.add_axes((LEFT / WIDTH, BELOW / HEIGHT, inside[0] / WIDTH, inside[1] / HEIGHT))
-    radii = np.maximum(LARGEST * np.sqrt(numbers["params"] / numbers["params"].max()), 3).to_numpy()
+    radii = circle_radii(numbers["params"], LARGEST)
     _limits(axes, numbers, inside)
-    at = numbers[["images per second", "accuracy"]].to_numpy()
-    middles = axes.transData.transform(at)
-    obstacles = []
-    for i in np.argsort(-radii, kind="stable"):  # the small ones on top of the large ones
-        colour, error = look(i).colour, numbers["accuracy error"].iloc[i]
-        if error > 0:
-            axes.errorbar(at[i, 0], at[i, 1], error, color=colour, elinewidth=1.4, capsize=3, zorder=2)
-            low, high = axes.transData.transform([(at[i, 0], at[i, 1] + sign * error) for sign in (-1, 1)])[:, 1]
-            obstacles.append((middles[i, 0] - 4, low, middles[i, 0] + 4, high))
-        face = to_rgba(colour, 0.5)
-        area, above = (2 * radii[i]) ** 2, 4 - radii[i] / 100
-        axes.scatter(at[i, :1], at[i, 1:], s=area, facecolor=face, edgecolor=colour, lw=1.8, zorder=above)
-    _names(axes, list(numbers["row"]), np.column_stack([middles, radii]), np.array(obstacles).reshape(-1, 4))
+    columns = (numbers[name] for name in ("row", "images per second", "accuracy", "accuracy error"))
+    drawn = [
+        Circle(name, x, y, radius, look(i), error)
+        for i, (radius, name, x, y, error) in enumerate(zip(radii, *columns, strict=True))
+    ]
+    draw_circles(axes, drawn, above=15)
     figure.text(6 / WIDTH, 1 - 10 / HEIGHT, "accuracy", size=11, color=MUTED, va="center")
     middle = (LEFT + inside[0] / 2) / WIDTH
     figure.text(middle, 5 / HEIGHT, "images per second, log scale", size=11, color=MUTED, ha="center")
@@ -91,20 +80,3 @@ def _limits(axes: Axes, numbers: pd.DataFrame, inside: tuple[float, float]) -> N
     axes.set_ylim(low - margin, high + margin)
     axes.yaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
     axes.yaxis.set_major_formatter(PERCENT)
-
-
-def _names(axes: Axes, names: list[str], drawn: np.ndarray, obstacles: np.ndarray) -> None:
-    """Each name beside its circle.
-
-    **Shape**: drawn ``[n, 3]`` (x, y, radius), obstacles ``[k, 4]``, in pixels.
-    """
-    sizes = np.array([(text_width(name, 11) + 3, 14) for name in names])
-    (left, bottom), (right, top) = axes.transAxes.transform([(0, 0), (1, 1)])
-    places = placed(drawn, sizes, (left + 3, bottom + 3, right - 1, top + 14), obstacles)
-    for name, place in zip(names, places, strict=True):
-        x, y = axes.transAxes.inverted().transform(place.middle)
-        style: dict[str, Any] = {"size": 11, "color": INK, "zorder": 6, "ha": "center", "va": "center_baseline"}
-        axes.text(x, y, name, transform=axes.transAxes, **style)
-        if place.leader:
-            ends = axes.transAxes.inverted().transform(place.leader)
-            axes.plot(ends[:, 0], ends[:, 1], transform=axes.transAxes, color=MUTED, lw=0.7, zorder=5)

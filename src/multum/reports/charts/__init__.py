@@ -1,27 +1,33 @@
-"""The figures of a report: those that a document has data for."""
+"""The figures of a report: those that a document has data for.
+
+A chart is a function of a :class:`~multum.reports.view.View` that gives a figure, or None where the document has no
+data for it, and one line of `CHARTS`.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...figures.figure import Figure
 from ..view import View
-from .curves import quantiles, reliability, risk_coverage, severity, training
-from .foreign import foreign
 from .heat import corruptions, diversity
+from .lines import quantiles, risk_coverage, severity, training
+from .ood import ood
 from .pareto import pareto, pareto_nll
+from .reliability import reliability
 
 __all__ = ["CHARTS", "figures"]
 
-# By the name of the figure, in the order of the page. A chart is a function of the document that may find no data.
+# By the name of the figure and of its files, in the order of the page.
 CHARTS: dict[str, Callable[[View], Figure | None]] = {
     "pareto": pareto,
     "pareto-nll": pareto_nll,
     "reliability": reliability,
     "quantiles": quantiles,
     "risk-coverage": risk_coverage,
-    "foreign": foreign,
+    "ood": ood,
     "shift": severity,
     "corruptions": corruptions,
     "diversity": diversity,
@@ -32,4 +38,5 @@ CHARTS: dict[str, Callable[[View], Figure | None]] = {
 def figures(document: Mapping[str, Any]) -> list[Figure]:
     """Every figure that the document has data for, each with `.frame()` and `.plot()`."""
     view = View(document)
-    return [figure for chart in CHARTS.values() if (figure := chart(view)) is not None]
+    drawn = ((name, chart(view)) for name, chart in CHARTS.items())
+    return [dataclasses.replace(figure, name=name) for name, figure in drawn if figure is not None]

@@ -34,7 +34,7 @@ def corruptions(view: View) -> Figure | None:
         for curve in view.curves(m, "corruptions")
         for name, accuracies in curve.items()
     ]
-    numbers = over_seeds(rows, ["method", "corruption"], "accuracy")
+    numbers = over_seeds(rows, ["corruption", "accuracy"])
     table = numbers.pivot(index="method", columns="corruption", values="accuracy")
     table = table.loc[[m.label for m in methods], list(numbers["corruption"].unique())]
 
@@ -71,10 +71,9 @@ def corruptions(view: View) -> Figure | None:
         return figure
 
     return Figure(
-        "corruptions",
         "Accuracy by corruption",
-        "Accuracy in per cent under each corruption, mean over severities and seeds; the darker the cell, "
-        "the higher (on a dark page, the brighter).",
+        "Accuracy in per cent under each corruption, mean over severities and seeds. A darker cell is a higher "
+        "accuracy (on a dark page, a brighter one).",
         numbers,
         draw,
         "A heat map of accuracy by method and corruption.",
@@ -82,7 +81,7 @@ def corruptions(view: View) -> Figure | None:
 
 
 def diversity(view: View) -> Figure | None:
-    """The share of test items on which two members differ."""
+    """The share of test examples on which two members predict different classes."""
     methods = view.having("disagreement")
     matrices = {
         m.label: np.mean([np.asarray(c, dtype=float) for c in view.curves(m, "disagreement")], 0) for m in methods
@@ -122,10 +121,9 @@ def diversity(view: View) -> Figure | None:
         return figure
 
     return Figure(
-        "diversity",
         "Diversity",
-        "How often two members of an ensemble name different classes, in per cent of test items: "
-        "members that never differ are no better than one of them.",
+        "How often two members of an ensemble predict different classes, in per cent of the test examples. "
+        "Members that never disagree are no better than one of them.",
         numbers,
         draw,
         "Matrices of disagreement between members, one panel a method.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -16,8 +17,8 @@ from ...figures.figure import Figure
 from ...figures.formats import count, shown
 from ...figures.palette import CONTEXT, MUTED
 from ...figures.panels import canvas, text_width
-from ...figures.scales import ROUND, accuracy_axis, log_axis
-from ..view import Method, View
+from ...figures.scales import FLOOR, ROUND, accuracy_axis, log_axis
+from ..view import Row, View
 
 __all__ = ["pareto", "pareto_nll"]
 
@@ -26,200 +27,182 @@ COSTS = ("macs", "params", "latency", "train_seconds")  # the first that the com
 
 def pareto(view: View) -> Figure | None:
     """Accuracy, or RMSE of a regression, against mult-adds."""
-    return _figure(view, "rmse" if view.regression else "accuracy", "pareto")
+    return _figure(view, "rmse" if view.regression else "accuracy")
 
 
 def pareto_nll(view: View) -> Figure | None:
     """Negative log likelihood against mult-adds."""
-    return _figure(view, "nll", "pareto-nll")
+    return _figure(view, "nll")
 
 
-def _figure(view: View, quality: str, name: str) -> Figure | None:
-    cost = next((key for key in COSTS if any(m.mean(key) for m in view.methods)), None)
-    methods = [m for m in view.methods if m.mean(quality) is not None and cost and m.mean(cost)]
-    if quality not in view.columns or cost is None or not methods:
+def _figure(view: View, quality: str) -> Figure | None:
+    cost = next((key for key in COSTS if any(row.mean(key) for row in view.rows)), None)
+    rows = [row for row in view.rows if row.mean(quality) is not None and cost and row.mean(cost)]
+    if quality not in view.columns or cost is None or not rows:
         return None
-    better = view.columns[quality].get("better") or ("higher" if quality == "accuracy" else "lower")
-    numbers = _numbers(methods, quality, cost, better)
-    names, costs = view.title(quality), view.title(cost)
-    ends = numbers[quality].min(), numbers[quality].max()
-    if quality == "accuracy":
-        stretched = (1 - ends[0]) / max(1 - ends[1], 0.005) > 5
-    else:
-        stretched = bool(ends[0] > 0 and ends[1] / ends[0] > 5)
-
-    def draw(width: float) -> Drawing:
-        return _draw(view, methods, numbers, quality, cost, stretched, better, width)
-
+    higher = (view.columns[quality].get("better") or ("higher" if quality == "accuracy" else "lower")) == "higher"
+    numbers = _numbers(rows, quality, cost, "higher" if higher else "lower")
+    low, high = numbers[quality].min(), numbers[quality].max()
+    stretched = (1 - low) / max(1 - high, 0.005) > 5 if quality == "accuracy" else bool(low > 0 and high / low > 5)
+    title = f"{view.title(quality)} against {view.title(cost)}"
     caption = (
-        f"{'Up' if better == 'higher' else 'Down'} and to the left is better. "
-        "A circle's area is the number of parameters, a bar one standard error over seeds; "
-        "no method beats those on the line (in bold) in both."
+        f"{'Up' if higher else 'Down'} and to the left is better. "
+        "A circle's area is the number of parameters, a bar one standard error over seeds. "
+        "Methods on the line (in bold) are Pareto-optimal: no other one is both better and cheaper."
     )
     if stretched and quality == "accuracy":
         caption += " The accuracy axis is stretched towards 100 %."
     return Figure(
-        name,
-        f"{names[:1].upper()}{names[1:]} against {costs}",
+        f"{title[:1].upper()}{title[1:]}",
         caption,
         numbers,
-        draw,
-        f"{names} against {costs} of {len(methods)} methods; a circle's area is its number of parameters.",
-        {f"point-{m.index}": _point(view, m) for m in methods},
+        _Plane(view, rows, numbers, quality, cost, higher, stretched).draw,
+        f"{title} of {len(rows)} methods; a circle's area is its number of parameters.",
+        {f"point-{row.index}": _point(view, row) for row in rows},
     )
 
 
-def _numbers(methods: Sequence[Method], quality: str, cost: str, better: str) -> pd.DataFrame:
+def _numbers(rows: Sequence[Row], quality: str, cost: str, better: str) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
-            "method": [m.label for m in methods],
-            cost: [m.mean(cost) for m in methods],
-            quality: [m.mean(quality) for m in methods],
-            "error": [m.values[quality].get("error") for m in methods],
-            **({"params": [m.mean("params") for m in methods]} if cost != "params" else {}),
+            "method": [row.label for row in rows],
+            cost: [row.mean(cost) for row in rows],
+            quality: [row.mean(quality) for row in rows],
+            "error": np.array([row.values[quality].get("error") for row in rows], dtype=float),
+            **({"params": [row.mean("params") for row in rows]} if cost != "params" else {}),
         }
     )
-    frame["error"] = frame["error"].astype(float)
-    on_front = front(frame[cost].tolist(), frame[quality].tolist(), better)
-    frame["front"] = [i in on_front for i in range(len(frame))]
-    return frame
+    return frame.assign(front=frame.index.isin(front(frame[cost].tolist(), frame[quality].tolist(), better)))
 
 
-def _point(view: View, method: Method) -> dict:
+def _point(view: View, row: Row) -> dict:
     """What the page shows of a method that is pointed at."""
-    titles = [c["title"] for c in view.columns.values()]
-    facts = [
-        (
-            c["title"] if titles.count(c["title"]) == 1 else f"{c['title']} ({c.get('group')})",
-            shown(method.values[key], c),
+    titles = [column["title"] for column in view.columns.values()]
+    facts = []
+    for key, column in view.columns.items():
+        if row.mean(key) is not None:
+            title = column["title"]
+            name = title if titles.count(title) == 1 else f"{title} ({column.get('group')})"
+            facts.append((name, shown(row.values[key], column)))
+    return {"label": row.label, "colour": row.look.css, "fill": row.look.fill, "facts": facts}
+
+
+@dataclass(frozen=True, eq=False)
+class _Plane:
+    """The plane of quality and cost, drawn for any width."""
+
+    view: View
+    rows: Sequence[Row]
+    numbers: pd.DataFrame
+    quality: str
+    cost: str
+    higher: bool  # is better
+    stretched: bool  # the vertical axis, where one outlier would squeeze all others
+
+    def draw(self, width: float) -> Drawing:
+        narrow = width < 600
+        height, largest = (430, 20) if narrow else (520, 32)
+        left, right, below, above = (46, 8, 42, 60) if narrow else (58, 24, 46, 52)
+        figure = canvas(width, height)
+        inside = width - left - right, height - below - above
+        axes = figure.add_axes((left / width, below / height, inside[0] / width, inside[1] / height))
+        self._cost_axis(axes, (largest + 14) / (inside[0] - 2 * (largest + 14)))
+        self._quality_axis(axes, (largest + 10) / (inside[1] - 2 * (largest + 10)))
+        upright, level = self._axis_names()
+        figure.text(0, 1 - 10 / height, upright, size=11, color=MUTED, va="center")
+        middle = (left + inside[0] / 2) / width
+        figure.text(middle, 4 / height, level, size=11, color=MUTED, ha="center", va="bottom")
+        corners = self._front_line(axes)
+        circles = [
+            Circle(
+                row.label, at[self.cost], at[self.quality], radius, row.look, at["error"], at["front"], str(row.index)
+            )
+            for row, radius, (_, at) in zip(self.rows, self._radii(largest), self.numbers.iterrows(), strict=True)
+        ]
+        size, longest = (9, 110) if narrow else (11, 190)
+        draw_circles(axes, circles, size=size, longest=longest, obstacles=_boxes(axes.transData.transform(corners)))
+        self._area_key(figure, largest, width - 8, height - (38 if narrow else 26))
+        return figure
+
+    def _axis_names(self) -> tuple[str, str]:
+        quality, cost = self.view.columns[self.quality], self.view.columns[self.cost]
+        unit = f" ({quality['unit']})" if quality.get("unit") not in ("", "%", "count", None) else ""
+        scale = ", log scale" if self.stretched and self.quality != "accuracy" else ""
+        what = (
+            " per example" if self.cost == "macs" else f" ({cost['unit']})" if cost.get("unit") in ("ms", "s") else ""
         )
-        for key, c in view.columns.items()
-        if method.mean(key) is not None
-    ]
-    return {"label": method.label, "colour": method.look.css, "fill": method.look.fill, "facts": facts}
+        return f"{quality['title']}{unit}{scale}", f"{cost['title']}{what}, log scale"
 
+    @property
+    def _has_params(self) -> bool:
+        return "params" in self.numbers and not self.numbers["params"].isna().any()
 
-def _draw(
-    view: View,
-    methods: Sequence[Method],
-    numbers: pd.DataFrame,
-    quality: str,
-    cost: str,
-    stretched: bool,
-    better: str,
-    width: float,
-) -> Drawing:
-    narrow = width < 600
-    height = 430 if narrow else 520
-    left, right, below, above = (46, 8, 42, 60) if narrow else (58, 24, 46, 52)
-    figure = canvas(width, height)
-    inside = (width - left - right, height - below - above)
-    axes = figure.add_axes((left / width, below / height, inside[0] / width, inside[1] / height))
-    largest = 20 if narrow else 32
-    _limits(axes, view, numbers, quality, cost, stretched, inside, largest)
-    column = view.columns[quality]
-    unit = f" ({column['unit']})" if column.get("unit") not in ("", "%", "count", None) else ""
-    stated = ", log scale" if stretched and quality != "accuracy" else ""
-    figure.text(0, 1 - 10 / height, f"{column['title']}{unit}{stated}", size=11, color=MUTED, va="center")
-    middle = (left + inside[0] / 2) / width
-    words = f"{_named(view, cost)}, log scale"
-    figure.text(middle, 4 / height, words, size=11, color=MUTED, ha="center", va="bottom")
-    steps = _line(axes, numbers, quality, cost, better)
-    circles = [
-        Circle(m.label, at[cost], at[quality], radius, m.look, at["error"], bool(at["front"]), str(m.index))
-        for m, radius, (_, at) in zip(methods, _radii(numbers, largest), numbers.iterrows(), strict=True)
-    ]
-    size, longest = (9, 110) if narrow else (11, 190)
-    draw_circles(axes, circles, size=size, longest=longest, obstacles=_boxes(axes.transData.transform(steps)))
-    _scale(figure, numbers, largest, width, height, narrow)
-    return figure
+    def _radii(self, largest: float) -> np.ndarray:
+        return circle_radii(self.numbers["params"], largest) if self._has_params else np.full(len(self.rows), 7.0)
 
+    def _cost_axis(self, axes: Axes, share: float) -> None:
+        """With room for the largest circle at both ends: its share of what is between them."""
+        low, high = self.numbers[self.cost].min(), self.numbers[self.cost].max()
+        spread = max(high / low, 2.0) ** share
+        counted = self.view.columns[self.cost].get("unit") == "count"
+        log_axis(axes, "x", low / spread, high * spread, _round_count if counted else "{:g}".format)
+        axes.grid(axis="x", visible=False)
 
-def _named(view: View, cost: str) -> str:
-    column = view.columns[cost]
-    unit = f" ({column['unit']})" if column.get("unit") in ("ms", "s") else ""
-    return column["title"] + (" of one prediction" if cost == "macs" else "") + unit
-
-
-def _radii(numbers: pd.DataFrame, largest: float) -> np.ndarray:
-    if "params" not in numbers or numbers["params"].isna().any():
-        return np.full(len(numbers), 7.0)
-    return circle_radii(numbers["params"], largest)
-
-
-def _limits(
-    axes: Axes,
-    view: View,
-    numbers: pd.DataFrame,
-    quality: str,
-    cost: str,
-    stretched: bool,
-    inside: tuple[float, float],
-    largest: float,
-) -> None:
-    """Room for the largest circle and for names at every side."""
-    low, high = numbers[cost].min(), numbers[cost].max()
-    share = (largest + 14) / (inside[0] - 2 * (largest + 14))
-    spread = max(high / low, 2.0) ** share
-    column = view.columns[cost]
-    name = _round_count if column.get("unit") == "count" else "{:g}".format
-    log_axis(axes, "x", low / spread, high * spread, name)
-    axes.grid(axis="x", visible=False)
-    error = numbers["error"].fillna(0)
-    low, high = float((numbers[quality] - error).min()), float((numbers[quality] + error).max())
-    share = (largest + 10) / (inside[1] - 2 * (largest + 10))
-    if quality == "accuracy":
-        if stretched:
-            odds = -np.log(1 - np.array([low, min(high, 1.0)]) + 0.002)
-            room = (odds[1] - odds[0]) * share
-            low, high = (1.002 - math.exp(-o) for o in (odds[0] - room, odds[1] + room))
+    def _quality_axis(self, axes: Axes, share: float) -> None:
+        error = self.numbers["error"].fillna(0)
+        low = float((self.numbers[self.quality] - error).min())
+        high = float((self.numbers[self.quality] + error).max())
+        if self.quality == "accuracy":
+            if self.stretched:
+                odds = -np.log(1 - np.array([low, min(high, 1.0)]) + FLOOR)
+                room = (odds[1] - odds[0]) * share
+                low, high = (1 + FLOOR - math.exp(-o) for o in (odds[0] - room, odds[1] + room))
+            else:
+                room = max(high - low, 0.004) * share
+                low, high = low - room, high + room
+            accuracy_axis(axes, low, min(high, 1.0015), self.stretched)
+        elif self.stretched:
+            room = (high / max(low, 1e-12)) ** share
+            log_axis(axes, "y", low / room, high * room)
         else:
-            room = max(high - low, 0.004) * share
-            low, high = low - room, high + room
-        accuracy_axis(axes, low, min(high, 1.0015), stretched)
-    elif stretched:
-        room = (high / max(low, 1e-12)) ** share
-        log_axis(axes, "y", low / room, high * room)
-    else:
-        room = max(high - low, abs(high) * 1e-3, 1e-9) * share
-        axes.set_ylim(low - room, high + room)
-        axes.yaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
+            room = max(high - low, abs(high) * 1e-3, 1e-9) * share
+            axes.set_ylim(low - room, high + room)
+            axes.yaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
 
+    def _front_line(self, axes: Axes) -> np.ndarray:
+        """Draw the Pareto front as steps; their corners ``[k, 2]``."""
+        best = self.numbers[self.numbers["front"]]
+        best = best.sort_values([self.cost, self.quality], ascending=[True, self.higher])
+        costs, qualities = best[self.cost].tolist(), best[self.quality].tolist()
+        x = [costs[0], *costs, axes.get_xlim()[1]]
+        y = [axes.get_ylim()[0 if self.higher else 1], *qualities, qualities[-1]]
+        axes.plot(x, y, color=CONTEXT, lw=1.6, drawstyle="steps-post", zorder=1.5)
+        return np.column_stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]])
 
-def _line(axes: Axes, numbers: pd.DataFrame, quality: str, cost: str, better: str) -> np.ndarray:
-    """The line of those that none beats; its corners ``[k, 2]``."""
-    best = numbers[numbers["front"]].sort_values([cost, quality], ascending=[True, better == "higher"])
-    ends = axes.get_ylim()[0 if better == "higher" else 1], axes.get_xlim()[1]
-    x = [best[cost].iloc[0], *best[cost], ends[1]]
-    y = [ends[0], *best[quality], best[quality].iloc[-1]]
-    axes.plot(x, y, color=CONTEXT, lw=1.6, drawstyle="steps-post", zorder=1.5)
-    return np.column_stack([np.repeat(x, 2)[1:], np.repeat(y, 2)[:-1]])
+    def _area_key(self, figure: Drawing, largest: float, x: float, y: float) -> None:
+        """Two circles that say what area means what number of parameters, to the left of a point."""
+        if not self._has_params:
+            return
+        width, height = figure.get_size_inches() * 72
+        most = self.numbers["params"].max()
+        place = {"size": 10, "color": MUTED, "ha": "right", "va": "center_baseline"}
+        for number in sorted({float(f"{most * share:.0e}") for share in (0.1, 0.4)}, reverse=True):
+            radius = largest * math.sqrt(number / most)
+            words = _round_count(number)
+            figure.text(x / width, y / height, words, **place)
+            x -= text_width(words, 10) + radius + 6
+            side = (x - radius) / width, (y - radius) / height, 2 * radius / width, 2 * radius / height
+            axes = figure.add_axes(side)
+            axes.axis("off")
+            axes.scatter([0], [0], s=(2 * radius) ** 2, facecolor="none", edgecolor=MUTED, lw=1, clip_on=False)
+            x -= radius + 12
+        figure.text(x / width, y / height, "parameters", **place)
 
 
 def _boxes(corners: np.ndarray) -> list[tuple[float, ...]]:
     """A thin box around each piece of a line."""
     low, high = np.minimum(corners[:-1], corners[1:]) - 2, np.maximum(corners[:-1], corners[1:]) + 2
     return [tuple(box) for box in np.concatenate([low, high], 1)]
-
-
-def _scale(figure: Drawing, numbers: pd.DataFrame, largest: float, width: float, height: float, narrow: bool) -> None:
-    """Two circles that say what area means what number of parameters."""
-    if "params" not in numbers or numbers["params"].isna().any():
-        return
-    most = numbers["params"].max()
-    rounds = sorted({float(f"{most * share:.0e}") for share in (0.1, 0.4)})
-    x, y = width - 8, height - (38 if narrow else 26)
-    for n in reversed(rounds):
-        radius = largest * math.sqrt(n / most)
-        words = _round_count(n)
-        figure.text(x / width, y / height, words, size=10, color=MUTED, ha="right", va="center_baseline")
-        x -= text_width(words, 10) + radius + 6
-        side = (x - radius) / width, (y - radius) / height, 2 * radius / width, 2 * radius / height
-        axes = figure.add_axes(side)
-        axes.axis("off")
-        axes.scatter([0], [0], s=(2 * radius) ** 2, facecolor="none", edgecolor=MUTED, lw=1, clip_on=False)
-        x -= radius + 12
-    figure.text(x / width, y / height, "parameters", size=10, color=MUTED, ha="right", va="center_baseline")
 
 
 def _round_count(value: float) -> str:
