@@ -65,7 +65,7 @@ CORRUPTIONS = (
 
 
 def classification(seeds: int = 3, failed: str = "hypernet", partly: str = "mixture", names: Any = None) -> dict:
-    """Fourteen methods on images: OOD data, corruptions, one method that failed and one that failed for its last seed."""
+    """Fourteen methods with OOD data and corruptions; one of them failed, and one failed for its last seed."""
     names = list(METHODS if names is None else names)
     rng = np.random.default_rng(7)
     cells, numbers = [], {}
