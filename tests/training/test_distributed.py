@@ -18,23 +18,32 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
+import multum
 from training import ddp_job
 
 SCRIPT = Path(ddp_job.__file__)
 
 
+# The child must import the multum that is tested, whatever is installed.
+PATHS = os.pathsep.join([str(SCRIPT.parent), str(Path(multum.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": PATHS}
+
+
 def run(*command: str) -> subprocess.CompletedProcess:
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": str(SCRIPT.parent)}
+    env = ENVIRONMENT
     done = subprocess.run([sys.executable, *command], capture_output=True, text=True, env=env, check=False, timeout=900)
     assert done.returncode == 0, done.stderr[-4000:]
     return done
 
 
-def torchrun(*command: str) -> subprocess.CompletedProcess:
+def free_port() -> int:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    return run("-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={port}", *command)
+        return s.getsockname()[1]
+
+
+def torchrun(*command: str) -> subprocess.CompletedProcess:
+    return run("-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}", *command)
 
 
 def result(folder: Path, name: str, rank: int) -> tuple[dict[str, Tensor], list[dict]]:
@@ -67,6 +76,32 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_two_processes_of_torchrun_give_what_one_gives(alone: Path, tmp_path: Path) -> None:
     torchrun(str(SCRIPT), str(tmp_path), "1")
     compare(alone, tmp_path)
+
+
+LONELY = """
+import sys, torch, multum
+from multum.training import devices
+
+devices.START_SECONDS = 2.0
+try:
+    devices.open_fabric(devices.Place("cpu"), "32-true")
+except multum.errors.TrainingError as error:
+    print(error)
+    sys.exit(0)
+sys.exit(1)
+"""
+
+
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_a_process_whose_partner_died_while_starting_says_so(rank: int) -> None:
+    """As torchrun starts it, with the other of two killed before they have met."""
+    place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}
+    place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "TORCHELASTIC_RUN_ID": "alone"}
+    done = subprocess.run(
+        [sys.executable, "-c", LONELY], capture_output=True, text=True, env={**ENVIRONMENT, **place}, timeout=100
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert f"all 2 processes must start within 2 s of each other; process {rank} waited in vain" in done.stdout
 
 
 @pytest.mark.slow
@@ -104,10 +139,9 @@ def test_two_processes_resume_to_the_bit(tmp_path: Path) -> None:
     common = ["multum", "train", "--accelerator", "cpu", "--json", "--devices", "2", "--checkpoint-seconds", "0.2"]
     common += ["--method", "deep:members=2", "--model", "mlp:dropout=0.2,hidden=16", *fields]
     run("-m", *common, "--out", str(tmp_path / "whole"))
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE"}
     stopped = tmp_path / "stopped"
     process = subprocess.Popen(
-        [sys.executable, "-m", *common, "--out", str(stopped)], env=env, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", *common, "--out", str(stopped)], env=ENVIRONMENT, stderr=subprocess.DEVNULL
     )
     while len(list(stopped.glob("checkpoints/step-*"))) < 2:
         time.sleep(0.01)

@@ -18,7 +18,15 @@ from multum.training.averaging import Average, refresh_norms
 from multum.training.batches import stream
 
 DOUBLE = multum.Recipe(
-    epochs=4, batch_size=13, optimizer="sgd", lr=0.1, momentum=0.9, weight_decay=5e-4, precision="64-true", seed=3
+    epochs=4,
+    batch_size=13,
+    optimizer="sgd",
+    lr=0.1,
+    momentum=0.9,
+    weight_decay=5e-4,
+    order="same",
+    precision="64-true",
+    seed=3,
 )  # 64 rows: 5 steps an epoch, 20 in all, the last of each epoch smaller
 
 
@@ -75,6 +83,17 @@ def test_deep_stacked_is_deep_sequential(order: str, optimizer: str) -> None:
     assert first[-1]["accuracy"] == pytest.approx(sum(rows[3 * m + 2]["accuracy"] for m in range(3)) / 3)
     weights = together.state_dict()["0.weight"]
     assert (weights[0] - weights[1]).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_members_one_after_another_are_members_together_under_either_reduction(reduction: str) -> None:
+    recipe = replace(DOUBLE, order="own", reduction=reduction, l1=1e-3, accumulate=2)
+    together, one_by_one = made(multum.Deep(members=3)), made(multum.Deep(members=3))
+    first = multum.fit(together, images(), recipe)
+    rows = multum.fit(one_by_one, images(), replace(recipe, sequential=True))
+    assert_same(together, one_by_one)
+    if reduction == "mean":  # and each member's own loss is in the log
+        assert first[0]["loss"] < 2 * rows[0]["loss"]
 
 
 def test_own_order_with_every_augmentation_is_the_same_stacked_and_sequential() -> None:
@@ -210,11 +229,11 @@ def test_snapshots_of_the_running_average_with_statistics_of_their_own() -> None
 def test_members_that_train_alone_are_kept_at_their_own_best(monkeypatch: pytest.MonkeyPatch) -> None:
     scores, seen = {0: iter([2.0, 1.0, 3.0]), 1: iter([0.5, 2.0, 3.0])}, []
 
-    def scored(ensemble: multum.Ensemble, data: multum.Data, place: object, member: int) -> float:
+    def scored(ensemble: multum.Ensemble, data: multum.Data, by: str, place: object, member: int) -> float:
         seen.append({n: t[member].clone() for n, t in ensemble.state_dict().items()})
         return next(scores[member])
 
-    monkeypatch.setattr(run_module, "held_out_nll", scored)
+    monkeypatch.setattr(run_module, "held_out_score", scored)
     ens = made(multum.Deep(members=2))
     multum.fit(ens, images(), replace(DOUBLE, epochs=3, sequential=True, keep="best", validation=0.3))
     for name, value in ens.state_dict().items():

@@ -16,14 +16,17 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import multum
+from multum.data import augment
 from multum.errors import ConfigError, MultumError, TrainingError
 from multum.methods import METHODS, parse
 from multum.runs.train import model_for
-from multum.training import progress
+from multum.training import reporting
 from multum.training import run as run_module
-from multum.training.batches import Step
-from multum.training.lost import lost
+from multum.training.averaging import held_out_score
+from multum.training.batches import Batches, Step, stream
+from multum.training.devices import Place, open_fabric
 from multum.training.optimizers import Optimizers
+from multum.training.reporting import lost
 
 # -- every method learns -----------------------------------------------------------------------------------------------
 
@@ -73,12 +76,12 @@ def test_members_that_overfit_are_kept_at_their_best(monkeypatch: pytest.MonkeyP
     data = multum.load_data("digits")
     scores, seen = iter([3.0, 1.0, 2.0, 1.5]), []
 
-    def scored(ensemble: multum.Ensemble, data: multum.Data, place, member) -> float:
+    def scored(ensemble: multum.Ensemble, data: multum.Data, by: str, place, member) -> float:
         assert len(data.train) + len(data.validation) == 1258
         seen.append({n: t.clone() for n, t in ensemble.state_dict().items()})
         return next(scores)
 
-    monkeypatch.setattr(run_module, "held_out_nll", scored)
+    monkeypatch.setattr(run_module, "held_out_score", scored)
     ens = multum.ensemble(model_for("wrn-10-1", data, 0), multum.Single(), example=data.example(), seed=0)
     history = multum.fit(ens, data, multum.Recipe(epochs=4, batch_size=256, keep="best", validation=0.6))
     assert [row["validation_nll"] for row in history] == [3.0, 1.0, 2.0, 1.5]
@@ -87,12 +90,10 @@ def test_members_that_overfit_are_kept_at_their_best(monkeypatch: pytest.MonkeyP
 
 
 def test_the_held_out_score_is_the_nll_of_the_mixture() -> None:
-    from multum.training.best import held_out_nll
-
     for name, model, task in (("digits", "small-cnn", "classification"), ("diabetes", "mlp", "regression")):
         data = multum.load_data(name).with_validation(0.3, seed=0)
         ens = multum.ensemble(model_for(model, data, 0), multum.Deep(members=3), example=data.example(), task=task)
-        found = held_out_nll(ens, data, lambda x: x, size=50)
+        found = held_out_score(ens, data, "nll", lambda x: x, size=50)
         y = data.targets(data.validation.y)
         with torch.no_grad():
             outputs = ens.eval()(data.prepare(data.validation.x))
@@ -130,8 +131,8 @@ def given(n: int = 32) -> tuple[Tensor, Tensor]:
         (multum.BatchEnsemble(), {"sequential": True}, "BatchEnsemble share weights"),
         (multum.Mimo(members=2), {"order": "own"}, "Mimo decides that itself"),
         (multum.Hypernet(members=2), {"order": "own"}, "Hypernet decides that itself"),
-        (multum.Deep(members=2), {"crop": 2}, "given is a table"),
-        (multum.Deep(members=2), {"randaugment": 2}, "given is a table"),
+        (multum.Deep(members=2), {"crop": 2}, "which is a table"),
+        (multum.Deep(members=2), {"randaugment": 2}, "which is a table"),
         (multum.Deep(members=2), {"precision": "16-true", "epochs": 0}, "epochs"),
     ],
 )
@@ -147,10 +148,10 @@ def test_data_that_do_not_fit_are_refused() -> None:
     ens = multum.ensemble(net(), multum.Deep(members=2), example=given()[0])
     with pytest.raises(TrainingError, match="regression and classification"):
         multum.fit(ens, multum.load_data("diabetes"))
-    with pytest.raises(TrainingError, match="two items per process"):
+    with pytest.raises(TrainingError, match="two examples per process"):
         multum.fit(ens, given(1))
     two = multum.ensemble(net(2), multum.Deep(members=2), example=given()[0], task="regression")
-    with pytest.raises(TrainingError, match="for classification"):
+    with pytest.raises(TrainingError, match="must be 0 in regression"):
         multum.fit(two, (given()[0], torch.randn(32)), multum.Recipe(mixup=0.2))
     with pytest.raises(TrainingError, match="accelerator='abacus'"):
         multum.fit(ens, given(), accelerator="abacus")
@@ -172,12 +173,12 @@ def test_nan_stops_with_step_member_and_rows() -> None:
     plain = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
     ens = multum.ensemble(plain, multum.Deep(members=2), example=given()[0], seed=0)
     with pytest.raises(TrainingError) as caught:
-        multum.fit(ens, (x, y), multum.Recipe(epochs=2, batch_size=8))
+        multum.fit(ens, (x, y), multum.Recipe(epochs=2, batch_size=8, order="same"))
     text = str(caught.value)
-    order = torch.randperm(32, generator=multum.training.batches.stream(0, "order", 0)).tolist()
+    order = torch.randperm(32, generator=stream(0, "order", 0)).tolist()
     assert f"epoch 1, step {order.index(13) // 8 + 1}" in text
     assert "0 (nan), 1 (nan)" in text and "worst rows of the training part: 13, " in text
-    assert "the input itself holds NaN" in text and "lower lr" in text
+    assert "the input itself holds NaN" in text and "Lower lr" in text
 
 
 def test_nan_of_a_method_that_mixes_rows_names_some_of_the_batch() -> None:
@@ -239,11 +240,11 @@ def test_a_run_folder_holds_the_log_the_model_and_checkpoints(tmp_path: Path) ->
 def test_progress_is_a_bar_on_a_terminal_and_lines_elsewhere(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     text = io.StringIO()
     console = Console(file=text, force_terminal=terminal, width=80, color_system=None)
-    monkeypatch.setattr(progress, "Console", lambda stderr: console)
+    monkeypatch.setattr(reporting, "Console", lambda stderr: console)
     ens = multum.ensemble(net(), multum.Deep(members=2), example=given()[0])
     multum.fit(ens, given(), multum.Recipe(epochs=2, batch_size=16), progress=True)
     if terminal:
-        line = r"Deep ━+ epoch 2/2 loss \d\.\d{4} accuracy \d\.\d{4} [\d,]+ items/s 00:00 *\n"
+        line = r"Deep ━+ epoch 2/2 loss \d\.\d{4} accuracy \d\.\d{4} [\d,]+ examples/s 00:00 *\n"
         assert re.search(line, text.getvalue()), text.getvalue()
     else:
         lines = text.getvalue().splitlines()
@@ -260,16 +261,16 @@ def test_tensorboard_holds_the_log_and_a_resumed_run_writes_no_row_twice(
         ens = multum.ensemble(net(), multum.Deep(members=2), example=given()[0])
         return multum.fit(ens, given(), recipe, out=tmp_path, tensorboard=True, checkpoint_seconds=0)
 
-    advance, steps = progress.Bar.advance, []
+    advance, steps = reporting.Bar.advance, []
 
-    def crashing(self: progress.Bar) -> None:
+    def crashing(self: reporting.Bar) -> None:
         steps.append(self.run.step)
         if len(steps) == 6:  # in the second epoch of four steps each
             raise KeyboardInterrupt
         advance(self)
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(progress.Bar, "advance", crashing)
+        patch.setattr(reporting.Bar, "advance", crashing)
         fit()
     history = fit()
     board = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
@@ -311,11 +312,8 @@ def test_mixed_precision_multiplies_in_halves_and_keeps_whole_weights(executor: 
 
 
 def test_rows_seen_do_not_depend_on_the_method_and_cover_the_data() -> None:
-    from multum.training.batches import Batches
-    from multum.training.devices import Place, open_fabric
-
     data = multum.load_data("digits")
-    recipe = multum.Recipe(batch_size=100, seed=4)
+    recipe = multum.Recipe(batch_size=100, order="same", seed=4)
     seen = {}
     for method in (multum.Deep(members=2), multum.Mimo(members=2), multum.Single()):
         ens = multum.ensemble(model_for("small-cnn", data, 0), method, example=data.example(), seed=0)
@@ -329,7 +327,7 @@ def test_rows_seen_do_not_depend_on_the_method_and_cover_the_data() -> None:
     assert torch.equal(seen[multum.Deep], seen[multum.Mimo]) and torch.equal(seen[multum.Deep], seen[multum.Single])
     own = Batches(
         data,
-        replace(recipe, order="own"),
+        replace(recipe, order=None),  # the method's own, which Deep's paper says is each member's own
         multum.ensemble(model_for("small-cnn", data, 0), multum.Deep(members=3), example=data.example(), seed=0),
         open_fabric(Place(), "32-true"),
     )
@@ -351,3 +349,86 @@ def test_after_each_epoch_one_may_look() -> None:
         history = multum.fit(ens, data, multum.Recipe(epochs=3, batch_size=400), after_epoch=look)
         histories.append([{k: v for k, v in row.items() if k != "seconds"} for row in history])
     assert looked == [1, 2, 3] and histories[0] == histories[1]
+
+
+# -- what a step does --------------------------------------------------------------------------------------------------
+
+
+def batches_of(data: multum.Data, recipe: multum.Recipe, method: multum.methods.Method) -> Batches:
+    ens = multum.ensemble(model_for("small-cnn", data, 0), method, example=data.example(), seed=0)
+    return Batches(data, recipe, ens, open_fabric(Place(), "32-true"))
+
+
+def test_members_have_the_order_of_their_methods_paper() -> None:
+    data = multum.load_data("digits")
+    orders = {name: type(parse(name)).order for name in METHODS}
+    assert [name for name, order in orders.items() if order == "own"] == ["deep"]
+    packed = next(batches_of(data, multum.Recipe(), multum.Packed(members=2)).epoch(0))
+    deep = next(batches_of(data, multum.Recipe(), multum.Deep(members=2)).epoch(0))
+    assert packed.rows.ndim == 1 and deep.rows.ndim == 2 and not torch.equal(*deep.rows)
+
+
+def test_every_step_draws_its_own_augmentation() -> None:
+    """The same images twice in one epoch, in two steps, and in the next one: never moved the same way."""
+    digits = multum.load_data("digits")
+    same = digits.train.rows(torch.zeros(64, dtype=torch.long))
+    batches = batches_of(replace(digits, train=same), multum.Recipe(batch_size=32, crop=2), multum.Single())
+    first, second = (step.x for step in batches.epoch(0))
+    again = next(batches.epoch(1)).x
+    assert not torch.equal(first, second) and not torch.equal(first, again)
+    assert torch.equal(first, next(batches.epoch(0)).x)
+
+
+def test_random_crops_pad_with_black_as_if_before_standardising() -> None:
+    digits = multum.load_data("digits")
+    recipe = multum.Recipe(batch_size=64, crop=3, order="same", seed=2)
+    step = next(batches_of(digits, recipe, multum.Single()).epoch(0))
+    raw = digits.train.x[step.rows]
+    assert float(digits.prepare(torch.zeros_like(raw[:1])).max()) < -0.1  # black is not the mean
+    moved = augment.crop(raw, 3, augment.Draw(stream(2, "augment", 0, 0)))
+    assert torch.equal(step.x, digits.prepare(moved))
+
+
+PLAIN = multum.Recipe(epochs=1, batch_size=32, optimizer="sgd", lr=0.1, weight_decay=0.0, schedule="constant")
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_fit_does_not_decay_what_a_method_keeps_from_decaying(apart: bool) -> None:
+    ens = multum.ensemble(net(), multum.BatchEnsemble(members=2), example=given()[0], seed=0)
+    undecayed = ens.method.undecayed(ens)
+    before = {name: p.detach().clone() for name, p in ens.named_parameters()}
+    with torch.no_grad():
+        for p in ens.parameters():
+            p.grad = torch.zeros_like(p)
+    moving = Optimizers(ens, replace(PLAIN, weight_decay=0.5), open_fabric(Place(), "32-true"), apart=apart)
+    moving.step(None)
+    moved = {name for name, p in ens.named_parameters() if not torch.equal(p, before[name])}
+    changes = {name for name, value in before.items() if bool(value.any())}  # zeros decay to zeros
+    assert undecayed and moved == changes - undecayed and moved
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_nesterov_is_torchs(nesterov: bool) -> None:
+    recipe = replace(PLAIN, epochs=3, momentum=0.9, nesterov=nesterov, order="same")
+    ens, twin = (multum.ensemble(net(), multum.Deep(members=2), example=given()[0], seed=0) for _ in "ab")
+    multum.fit(ens, given(), recipe)
+    optimizer = torch.optim.SGD(twin.parameters(), lr=0.1, momentum=0.9, nesterov=nesterov)
+    x, y = given()
+    for epoch in range(3):
+        rows = torch.randperm(32, generator=stream(0, "order", epoch))
+        optimizer.zero_grad()
+        multum.loss(twin.train()(x[rows]), y[rows], reduction="sum").backward()
+        optimizer.step()
+    for name, value in twin.state_dict().items():
+        torch.testing.assert_close(ens.state_dict()[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_a_methods_own_learning_rate_is_the_one_that_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[float] = []
+    monkeypatch.setattr(Optimizers, "set_rate", lambda self, rate: rates.append(rate))
+    method = multum.Snapshot(members=2)
+    ens = multum.ensemble(net(), method, example=given()[0], seed=0)
+    history = multum.fit(ens, given(), replace(PLAIN, epochs=4, batch_size=16))
+    wanted = [method.learning_rate(0.1, step, 8, 2, 0.1) for step in range(8)]
+    assert rates == pytest.approx(wanted) and len(set(rates)) > 2
+    assert [row["lr"] for row in history] == pytest.approx(wanted[1::2])

@@ -72,15 +72,19 @@ def flip(x: Tensor, draw: Draw) -> Tensor:
     return torch.where(mirrored.view(-1, 1, 1, 1), x.flip(-1), x)
 
 
-def crop(x: Tensor, padding: int, draw: Draw) -> Tensor:
-    """Pad with zeros and cut a random window of the old size. Shape: [n, c, h, w], kept."""
+def crop(x: Tensor, padding: int, draw: Draw, fill: Tensor | None = None) -> Tensor:
+    """Pad and cut a random window of the old size. Shape: [n, c, h, w], kept; fill [c, 1, 1], None for zeros."""
     n, channels, height, width = x.shape
     top, left = (draw.whole(2 * padding + 1, n).to(x.device) for _ in "tl")
     rows = top.view(-1, 1, 1, 1) + torch.arange(height, device=x.device).view(1, 1, -1, 1)
     columns = left.view(-1, 1, 1, 1) + torch.arange(width, device=x.device).view(1, 1, 1, -1)
     items = torch.arange(n, device=x.device).view(-1, 1, 1, 1)
     layers = torch.arange(channels, device=x.device).view(1, -1, 1, 1)
-    return F.pad(x, [padding] * 4)[items, layers, rows, columns]
+    padded = F.pad(x, [padding] * 4)
+    if fill is not None:
+        inside = F.pad(torch.ones(height, width, dtype=torch.bool, device=x.device), [padding] * 4)
+        padded = torch.where(inside, padded, fill.to(padded))
+    return padded[items, layers, rows, columns]
 
 
 def cutout(x: Tensor, size: int, draw: Draw) -> Tensor:

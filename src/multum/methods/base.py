@@ -48,6 +48,8 @@ class Method:
 
     reduction: ClassVar[str] = "sum"  # of the members' losses, as the method's paper trains it: "sum" or "mean"
     deterministic: ClassVar[bool] = True  # False: the outputs are random draws, another one at every call
+    order: ClassVar[str] = "same"  # of batches, in the method's paper: the "same" for all members, or each its "own"
+    nested: ClassVar[bool] = False  # whether members that take turns move what they share once per cycle only
     renews_norms: ClassVar[bool] = False  # whether batch norm statistics are computed anew once training is over
 
     members: int = 4  # M

@@ -11,7 +11,7 @@ Shape: x [batch, ...] -> [members, batch, outputs]. Cost: M times one network.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -23,6 +23,8 @@ __all__ = ["Deep"]
 @dataclass(frozen=True, kw_only=True)
 class Deep(Method):
     """M independent copies of the network."""
+
+    order: ClassVar[str] = "own"
 
     members: int = 4  # M
     init: str = "fresh"  # "fresh": every member initialised on its own; "pretrained": all from the given weights

@@ -24,6 +24,7 @@ from ..parsing import named
 from ..saving import load
 from ..thinning.thin import thin
 from ..training.batches import stream
+from ..training.checkpoint import guard
 from ..training.devices import is_first
 from ..training.loop import fit
 from ..training.recipe import Recipe
@@ -112,13 +113,9 @@ def train(
     described = out / "run.json"
     if described.is_file():
         before = json.loads(described.read_text())
-        changed = [k for k in settings if before.get(k) != settings[k]]
-        if changed or not resume:
-            raise TrainingError(
-                f"a run folder holds one run, however: {out} "
-                + (f"was begun with another {', '.join(changed)}" if changed else "holds one already")
-                + "; choose another folder with --out"
-            )
+        if not resume:
+            raise TrainingError(f"a run folder holds one run; got {out}, which holds one already. Choose another --out")
+        guard(before, settings, out)
         if before["last"] is not None and (out / "model.safetensors").is_file():
             return before
     ens = ensemble(build, config, example=source.example(), task=source.task, seed=recipe.seed)

@@ -1,18 +1,26 @@
-"""Averages of weights along training (SWA, Polyak), and batch norm statistics for weights that never saw data."""
+"""The weights that remain: their average along training (SWA, Polyak), or those that did best on held-out examples.
+
+Also batch norm statistics for weights that never saw data. Whatever happens inside, the ensemble comes back as it was.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten
 
+from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..executors import EXECUTORS
+from ..outputs.prediction import Prediction, RegressionPrediction
+from .batches import stream
 
-__all__ = ["Average", "refresh_norms"]
+__all__ = ["Average", "Best", "held_out_score", "refresh_norms"]
 
 
 class Average:
@@ -35,56 +43,144 @@ class Average:
             value = value.detach()
             self.means[name] = value.clone() if mean is None else mean + (value - mean) / self.count
 
-    @torch.no_grad()
     def install(self, weights: Mapping[str, Tensor]) -> None:
         """Put the averages in the place of the weights."""
-        for name, mean in self.means.items():
-            weights[name].copy_(mean)
+        _write(self.means, weights)
 
     @contextmanager
     def installed(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
         """The averages in the place of the weights for a while."""
-        before = Average(1, {name: weights[name].detach().clone() for name in self.means})
-        self.install(weights)
-        yield
-        before.install(weights)
+        before = {name: weights[name].detach().clone() for name in self.means}
+        try:
+            self.install(weights)
+            yield
+        finally:
+            _write(before, weights)
+
+
+class Best:
+    """The best score so far, lower is better, and the tensors it belongs to."""
+
+    def __init__(self, score: float = math.inf, tensors: dict[str, Tensor] | None = None):
+        self.score, self.tensors = score, tensors or {}
+
+    def consider(self, score: float, tensors: Mapping[str, Tensor]) -> None:
+        if score < self.score or not self.tensors:
+            self.score, self.tensors = score, {name: t.detach().clone() for name, t in tensors.items()}
+
+    def install(self, tensors: Mapping[str, Tensor]) -> None:
+        _write(self.tensors, tensors)
 
 
 @torch.no_grad()
-def refresh_norms(ensemble: Ensemble, batches: Iterable[Any]) -> None:
+def _write(values: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> None:
+    for name, value in values.items():
+        tensors[name].copy_(value)
+
+
+@torch.no_grad()
+def held_out_score(
+    ensemble: Ensemble,
+    data: Data,
+    by: str,
+    place: Callable[[Tensor], Tensor],
+    member: int | None = None,
+    size: int = 512,
+) -> float:
+    """NLL or accuracy of the mixture of all members, or of one, on the validation part, in standardised units.
+
+    Args:
+        by: "nll" or "accuracy".
+        place: what brings a tensor to the ensemble's device and dtype.
+    """
+    assert data.validation is not None
+    part, total = data.validation, 0.0
+    with _modes_kept(ensemble):
+        ensemble.eval()
+        for start in range(0, len(part), size):
+            rows = slice(start, start + size)
+            outputs = ensemble(place(data.prepare(part.x[rows])), member=member)
+            y = data.targets(part.y[rows]).to(outputs.device)
+            measure = _nll if by == "nll" else _accuracy
+            total += measure(outputs if member is None else outputs.unsqueeze(0), y, data.task) * len(y)
+    return total / len(part)
+
+
+def _accuracy(outputs: Tensor, y: Tensor, task: str) -> float:
+    return float((Prediction.from_logits(outputs).labels == y).double().mean())
+
+
+def _nll(outputs: Tensor, y: Tensor, task: str) -> float:
+    if task == "classification":
+        return -float(Prediction.from_logits(outputs).log_probs.gather(1, y[:, None]).mean())
+    mixture = RegressionPrediction.from_outputs(outputs)
+    mean, variance = mixture.members[..., 0], mixture.members[..., 1]
+    log = torch.distributions.Normal(mean, variance.sqrt()).log_prob(y)
+    return -float((log.logsumexp(0) - math.log(len(mean))).mean())
+
+
+@torch.no_grad()
+def refresh_norms(ensemble: Ensemble, batches: Iterable[Any], seed: int = 0) -> None:
     """Compute every batch norm's statistics anew from these batches, per member where they are own.
 
     The mean is that of all rows. The variance is that of all rows too, by the law of total variance: the mean of the
-    batches' variances plus the variance of their means. Layers behind a norm see it normalise by its batch, as in
-    training; other layers behave as in evaluation (no dropout).
+    batches' variances plus the variance of their means. Members see what they see in training (a method that mixes
+    rows mixes them here, by the seed), and layers behind a norm see it normalise by its batch; other layers behave as
+    in evaluation (no dropout).
     """
-    norms = [
-        m
-        for m in ensemble.network.modules()
+    norms = {
+        path: m
+        for path, m in ensemble.network.named_modules()
         if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats and m.running_mean is not None
-    ]
+    }
     if not norms:
         return
-    modes = {m: m.training for m in (ensemble, *ensemble.network.modules())}
-    momenta, chosen = [m.momentum for m in norms], ensemble.chosen
-    ensemble.eval()
-    if ensemble.pooled:
-        ensemble.executor = next((name for name in ensemble.executors if EXECUTORS[name].pools), chosen)
-    paths = {m: path for path, m in ensemble.network.named_modules()}
-    pools = EXECUTORS[ensemble.executor].pools
-    totals = [_Moments(m, ensemble.members if pools and paths[m] in ensemble.pooled else 1) for m in norms]
-    for norm in norms:
-        norm.training, norm.momentum = True, 1.0  # so that the buffers hold the last batch's own statistics
-    for x in batches:
-        ensemble(x)
+    with _modes_kept(ensemble), _measuring(ensemble, norms) as totals:
+        for i, x in enumerate(batches):
+            rows = torch.arange(next(len(t) for t in tree_flatten(x)[0] if isinstance(t, Tensor)))
+            seen = ensemble.method.batch(x, rows, stream(seed, "norms", i))
+            ensemble(seen.x, per_member=seen.per_member)
+            for total in totals:
+                total.add()
         for total in totals:
-            total.add()
-    for total, norm, momentum in zip(totals, norms, momenta, strict=True):
-        total.finish()
-        norm.momentum = momentum
-    ensemble.executor = chosen
-    for module, mode in modes.items():
-        module.training = mode
+            total.finish()
+
+
+@contextmanager
+def _modes_kept(ensemble: Ensemble) -> Iterator[None]:
+    modes = {m: m.training for m in (ensemble, *ensemble.network.modules())}
+    try:
+        yield
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+
+
+@contextmanager
+def _measuring(ensemble: Ensemble, norms: Mapping[str, Any]) -> Iterator[list[_Moments]]:
+    """Norms whose buffers hold the last batch's own statistics; after a failure they hold what they held before."""
+    momenta, chosen = [norm.momentum for norm in norms.values()], ensemble.chosen
+    buffers = {b: b.clone() for norm in norms.values() for b in norm.buffers()}
+    totals: list[_Moments] = []
+    try:
+        ensemble.eval()
+        if ensemble.pooled:
+            ensemble.executor = next((name for name in ensemble.executors if EXECUTORS[name].pools), chosen)
+        pools = EXECUTORS[ensemble.executor].pools
+        for path, norm in norms.items():
+            totals.append(_Moments(norm, ensemble.members if pools and path in ensemble.pooled else 1))
+            norm.training, norm.momentum = True, 1.0
+        yield totals
+    except BaseException:
+        for buffer, value in buffers.items():
+            buffer.copy_(value)
+        raise
+    finally:
+        for total in totals:
+            total.hook.remove()
+        for norm, momentum in zip(norms.values(), momenta, strict=True):
+            norm.momentum = momentum
+        ensemble.executor = chosen
 
 
 class _Moments:
@@ -112,7 +208,6 @@ class _Moments:
         self.spread += (n - 1) * var  # running variances are unbiased
 
     def finish(self) -> None:
-        self.hook.remove()
         if self.values:
             mean = self.mean / self.values
             between = (self.square - self.values * mean.square()).clamp_min(0)

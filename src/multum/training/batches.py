@@ -49,28 +49,32 @@ class Batches:
 
     def __init__(self, data: Data, recipe: Recipe, ensemble: Ensemble, fabric: Any):
         self.data, self.recipe, self.ensemble, self.fabric = data, recipe, ensemble, fabric
+        self.own_order = (recipe.order or ensemble.method.order) == "own"
         n, size, world = len(data.train), recipe.batch_size, fabric.world_size
         if size < world or size % world:
-            raise TrainingError(f"batch_size is a multiple of the {world} processes, however: batch_size={size}")
+            raise TrainingError(f"batch_size must be a multiple of the {world} processes; got batch_size={size}")
         # A last batch of one row per process would break batch norm and say little.
         self.per_epoch = n // size + (n % size >= 2 * world)
         if self.per_epoch == 0:
-            raise TrainingError(f"a training part has two items per process at least, however: {data.name} has {n}")
+            raise TrainingError(f"a training part must have two examples per process at least; got {n} in {data.name}")
         smooths = recipe.label_smoothing or recipe.mixup or recipe.cutmix
         if data.task == "regression" and smooths:
-            raise TrainingError("label_smoothing, mixup and cutmix are for classification, however: this is regression")
+            raise TrainingError("label_smoothing, mixup and cutmix must be 0 in regression: they mix classes")
         if not data.is_image and (recipe.crop or recipe.flip or recipe.cutout or recipe.cutmix or recipe.randaugment):
             raise TrainingError(
-                f"crop, flip, cutout, cutmix and randaugment are for images, however: {data.name} is a table"
+                f"crop, flip, cutout, cutmix and randaugment are for images; got {data.name}, which is a table"
             )
         if recipe.randaugment:
             randaugment.functions()
             if data.train.x.dtype != torch.uint8 or data.train.x.shape[1] not in (1, 3):
-                raise TrainingError("randaugment is for uint8 images of 1 or 3 channels, however: these are not")
+                raise TrainingError(
+                    "randaugment is for uint8 images of 1 or 3 channels; got "
+                    f"{data.train.x.dtype} images of {data.train.x.shape[1]} channels"
+                )
 
     def epoch(self, epoch: int, first: int = 0, member: int | None = None) -> Iterator[Step]:
         """The steps of an epoch from step `first` on; `member` sees them alone."""
-        own = self.recipe.order == "own"
+        own = self.own_order
         members = self.ensemble.members if own else 1
         each = [None] if not own else [member] if member is not None else list(range(members))
         orders = torch.stack([self._order(epoch, m) for m in each])
@@ -102,7 +106,7 @@ class Batches:
         mixes = bool(recipe.mixup or recipe.cutmix) or type(method).batch is not Method.batch
         mine = slice(rank, None, world)  # every world-size-th row, so that shares are equal
         part, whole_batch = (slice(None), None) if mixes else (mine, rows.shape[1])
-        only = member if recipe.order == "own" else None
+        only = member if self.own_order else None
         draw = augment.Draw(stream(recipe.seed, "augment", epoch, i), members, only, part, whole_batch)
         rows = rows[:, part]
         x, y = self._seen(rows.flatten(), draw)
@@ -125,7 +129,8 @@ class Batches:
             raw = randaugment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
         x = data.prepare(raw)
         if recipe.crop:
-            x = augment.crop(x, recipe.crop, draw)
+            black = data.prepare(raw.new_zeros(raw.shape[1:]))[:, :1, :1]  # papers pad images, then standardise
+            x = augment.crop(x, recipe.crop, draw, black)
         if recipe.flip:
             x = augment.flip(x, draw)
         if recipe.cutout:
@@ -140,11 +145,11 @@ class Batches:
         return x, y
 
 
-def _ahead(items: Iterator[T]) -> Iterator[T]:
-    """The same items, the next one made in the background while the present one is used."""
+def _ahead(batches: Iterator[T]) -> Iterator[T]:
+    """The same batches, the next one made in the background while the present one is used."""
     end: Any = object()
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="multum-next-batch") as worker:
-        upcoming = worker.submit(next, items, end)
-        while (item := upcoming.result()) is not end:
-            upcoming = worker.submit(next, items, end)
-            yield item
+        upcoming = worker.submit(next, batches, end)
+        while (batch := upcoming.result()) is not end:
+            upcoming = worker.submit(next, batches, end)
+            yield batch

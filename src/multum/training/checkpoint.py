@@ -8,22 +8,37 @@ few are kept.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..errors import TrainingError
+from ..errors import FileError, TrainingError
 from ..files import write_tensors
+from ..saving.header import digest
 
-__all__ = ["KEEP", "check_room", "latest", "read", "states", "write"]
+__all__ = ["KEEP", "check_room", "guard", "latest", "read", "states", "write"]
+
+log = logging.getLogger("multum")
 
 KEEP = 2  # checkpoints of a run that are kept
 
 NAME = re.compile(r"step-(\d{9})\.safetensors")
+
+
+def guard(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
+    """Refuse to go on in a folder whose run was begun with other settings."""
+    changed = [name for name in now if before.get(name) != now[name]]
+    if changed:
+        raise TrainingError(
+            f"a run must be resumed with its own settings; got another {', '.join(changed)} in {folder}. "
+            "Use the same settings, or choose another folder"
+        )
 
 
 def check_room(folder: Path, size: int) -> None:
@@ -31,46 +46,68 @@ def check_room(folder: Path, size: int) -> None:
     free, needed = shutil.disk_usage(folder).free, (KEEP + 1) * size
     if free < needed:
         raise TrainingError(
-            f"the disk has room for {KEEP + 1} checkpoints, about {needed / 1e9:.2f} GB, however: "
-            f"{free / 1e9:.2f} GB are free in {folder}; free some, or choose another folder"
+            f"the disk must have room for {KEEP + 1} checkpoints, about {_size(needed)}; got {_size(free)} free in "
+            f"{folder}. Free some, or choose another folder"
         )
+
+
+def _size(count: float) -> str:
+    """Bytes in the largest unit that gives a number of at least 1.
+
+    >>> _size(950), _size(20_480), _size(3.2e9)
+    ('950 B', '20.5 kB', '3.2 GB')
+    """
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000 or unit == "GB":
+            break
+        count /= 1000
+    return f"{count:.{int(unit != 'B')}f} {unit}"
 
 
 def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str, Any], keep: int = KEEP) -> Path:
     """Write one checkpoint and remove older ones beyond the last `keep`; a failure leaves the old ones whole."""
     path = folder / f"step-{step:09d}.safetensors"
     contiguous = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_tensors(path, contiguous, header)
+    write_tensors(path, contiguous, {**header, "checksum": digest(header, contiguous)})
     for old in _all(folder)[:-keep]:
-        old.unlink(missing_ok=True)
+        try:
+            old.unlink(missing_ok=True)
+        except OSError as error:
+            raise FileError(f"{old} must be removable; got {error.strerror or error}. Check its permissions") from error
     return path
 
 
 def latest(folder: Path) -> Path | None:
     """The newest checkpoint of a run folder."""
-    found = _all(folder)
-    return found[-1] if found else None
+    return next(reversed(_all(folder)), None)
 
 
 def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and header of a checkpoint."""
+    """Tensors and header of a checkpoint, as they were written."""
     try:
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            return tensors, json.loads((file.metadata() or {})["multum"])
-    except (SafetensorError, OSError, KeyError, json.JSONDecodeError) as error:
+            header = json.loads((file.metadata() or {})["multum"])
+        if not isinstance(header, dict):
+            raise ValueError("a header that is no JSON object")
+        if "checksum" not in header:
+            log.warning("%s has no checksum, as checkpoints of multum 0.1 have none", path)
+        elif header["checksum"] != digest(header, tensors):
+            raise ValueError("other bits than were written: it was damaged or changed")
+    except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise TrainingError(
-            f"a checkpoint is a whole file of multum's, however: {path}: {error}; "
-            "remove it to go on from the one before"
+            f"a checkpoint must be a whole file of multum's; got {path}: {error}. "
+            "Remove it to go on from the one before"
         ) from error
+    return tensors, header
 
 
 def states(out: Path) -> dict[int, dict[str, Tensor]]:
     """What a recipe with `states` left in a run folder: the ensemble's tensors by epoch, the beginning as 0."""
-    found = [read(path) for path in _all(out / "states")]
-    if not found:
-        raise TrainingError(f"a run with states holds some, however: {out} does not; train with states=1")
-    return {header["epoch"]: tensors for tensors, header in found}
+    left = [read(path) for path in _all(out / "states")]
+    if not left:
+        raise TrainingError(f"a run must be trained with states to hold some; got none in {out}. Train with states=1")
+    return {header["epoch"]: tensors for tensors, header in left}
 
 
 def _all(folder: Path) -> list[Path]:

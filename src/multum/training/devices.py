@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
-from ..errors import TrainingError
+from ..errors import TrainingError, first_line
 
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["Place", "agree", "average_buffers", "is_first", "open_fabric"]
+__all__ = ["START_SECONDS", "Place", "agree", "average_buffers", "is_first", "open_fabric"]
+
+
+START_SECONDS = 300.0  # that a process waits for the others to start
 
 
 class Place(NamedTuple):
@@ -27,6 +31,7 @@ class Place(NamedTuple):
 def open_fabric(place: Place, precision: str) -> Fabric:
     """Fabric, launched. Under torchrun the processes are there already, and their number is torchrun's."""
     from lightning_fabric import Fabric  # seconds to import, and only training needs it
+    from lightning_fabric.strategies import DDPStrategy
 
     accelerator, devices, nodes = place
     if torch.distributed.is_available() and torch.distributed.is_torchelastic_launched():
@@ -36,10 +41,22 @@ def open_fabric(place: Place, precision: str) -> Fabric:
         fabric = Fabric(accelerator=accelerator, devices=devices, num_nodes=nodes, precision=precision)  # type: ignore[arg-type]
     except Exception as error:  # Fabric names what it was given and what it knows, under many types
         raise TrainingError(
-            f"the machine has what was asked for, however: accelerator={accelerator!r}, devices={devices!r}, "
+            f"the machine must have what was asked for; got accelerator={accelerator!r}, devices={devices!r}, "
             f"nodes={nodes!r}, precision={precision!r}: {error}"
         ) from error
-    fabric.launch()
+    if not isinstance(fabric.strategy, DDPStrategy):
+        fabric.launch()
+        return fabric
+    usual, fabric.strategy._timeout = fabric.strategy._timeout, timedelta(seconds=START_SECONDS)
+    try:
+        fabric.launch()
+    except torch.distributed.DistError as error:
+        raise TrainingError(
+            f"all {fabric.world_size} processes must start within {START_SECONDS:.0f} s of each other; process "
+            f"{fabric.global_rank} waited in vain: {first_line(error)}. See why another one ended, and start all again"
+        ) from error
+    if usual is not None:  # between steps one process may wait longer, as while another writes a checkpoint
+        torch.distributed.distributed_c10d._set_pg_timeout(usual)
     return fabric
 
 

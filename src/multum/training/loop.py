@@ -18,8 +18,8 @@ from ..ensemble import Ensemble
 from ..outputs.loss import loss
 from .batches import Step
 from .devices import Place
-from .log import History
 from .recipe import Recipe
+from .reporting import History
 from .run import Run
 
 __all__ = ["fit"]
@@ -70,10 +70,11 @@ def fit(
                 with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
                     outputs = forward(run.model, step, member, recipe.ghost)
                     value = loss(outputs, step.y, criterion=run.criterion, reduction=reduction)
-                    if recipe.l1:
-                        value = value + recipe.l1 * run.optimizers.magnitude()
-                    run.fabric.backward(value / run.group)
-                number = run.check(value, outputs, step, member)
+                    penalty = recipe.l1 * run.optimizers.magnitude() if recipe.l1 else 0.0
+                    # A member that trains alone has its share of the mean over all members.
+                    share = ensemble.members if run.sequential and reduction == "mean" else 1
+                    run.fabric.backward((value / share + penalty) / run.group)
+                number = run.check(value + penalty, outputs, step, member)
                 run.move(member)
                 run.note(number, outputs, step)
             run.end_epoch(after_epoch)

@@ -80,17 +80,48 @@ class Optimizers:
 
     def state(self) -> dict[str, Tensor]:
         """Everything the optimizers remember, as named tensors."""
-        found = {}
+        named = {}
         for k, optimizer in self._named():
             saved = optimizer.state_dict()
             for index, entries in saved["state"].items():
                 for key, value in entries.items():
                     if value is not None:
-                        found[f"{k}.{index}.{key}"] = torch.as_tensor(value)
+                        named[f"{k}.{index}.{key}"] = torch.as_tensor(value)
             for index, group in enumerate(saved["param_groups"]):
                 if "step" in group:  # LAMB counts per group
-                    found[f"{k}.group{index}.step"] = torch.as_tensor(group["step"])
-        return found
+                    named[f"{k}.group{index}.step"] = torch.as_tensor(group["step"])
+        return named
+
+    def unfit(self, saved: dict[str, Tensor], needed: bool) -> str | None:
+        """Why this cannot be what the optimizers of this run remember; None if it can.
+
+        Args:
+            needed: whether they must remember something by now.
+        """
+        if needed and not saved:
+            return "no state of the optimizer"
+        shapes: dict[str, list[tuple[int, ...]]] = {
+            k: [tuple(p.shape) for group in optimizer.param_groups for p in group["params"]]
+            for k, optimizer in self._named()
+        }
+        keys: dict[str, set[str]] = {}
+        for name, value in saved.items():
+            which, _, rest = name.partition(".")
+            index, _, key = rest.partition(".")
+            # Members may be born later than this run has begun: all own optimizers look alike.
+            known = shapes.get(which) or (shapes.get(f"{OWN}0", []) if which.startswith(OWN) else [])
+            if index.startswith("group"):
+                continue
+            if not index.isdecimal() or int(index) >= len(known):
+                return f"state of an unknown tensor of the optimizer: {name}"
+            if value.ndim and tuple(value.shape) != known[int(index)]:
+                return f"{name} of the optimizer with shape {tuple(value.shape)} for {known[int(index)]}"
+            if value.is_floating_point() and not bool(torch.isfinite(value).all()):
+                return f"NaN or infinity in {name} of the optimizer"
+            keys.setdefault(f"{which}.{index}", set()).add(key)
+        if len({frozenset(entries) for entries in keys.values()}) > 1:
+            return "a part of the optimizer's state"
+        return None
 
     def load_state(self, saved: dict[str, Tensor]) -> None:
         for k, optimizer in self._named():
@@ -123,8 +154,8 @@ class Optimizers:
 
     def _make(self, named: dict[str, nn.Parameter]) -> Any:
         groups = [
-            {"params": [p for n, p in named.items() if (n in self.undecayed) is kept], "weight_decay": decay}
-            for kept, decay in ((False, self.recipe.weight_decay), (True, 0.0))
+            {"params": [p for n, p in named.items() if (n in self.undecayed) is undecayed], "weight_decay": decay}
+            for undecayed, decay in ((False, self.recipe.weight_decay), (True, 0.0))
         ]
         groups = [group for group in groups if group["params"]]
         return self.fabric.setup_optimizers(_build(self.recipe, groups)) if groups else None
@@ -159,7 +190,7 @@ def _build(recipe: Recipe, groups: list[dict[str, Any]]) -> Optimizer:
     try:
         from timm.optim import Lamb
     except Exception as error:
-        raise ConfigError(f"optimizer='lamb' comes from timm, however: timm cannot be imported ({error})") from error
+        raise ConfigError(f"optimizer='lamb' needs timm; it cannot be imported ({error}). pip install timm") from error
     return Lamb(groups, lr=recipe.lr)
 
 

@@ -1,25 +1,35 @@
-"""A recipe: everything about training that is not the network, the method or the data."""
+"""A recipe: everything about training that is not the network, the method or the data.
+
+Learning rates are arithmetic on the step: nothing to save, nothing to restore. A schedule is a factor of the base rate
+at progress p = epochs done so far, a real number.
+
+    constant    1
+    multistep   factor ** (number of milestones <= floor(p))
+    cosine      final + (1 - final) * (1 + cos(pi * p / epochs)) / 2
+    linear      1 until `anneal_from`, then straight to `final` at `anneal_to`, then `final`
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
-from . import schedule
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "Recipe"]
+__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Recipe", "cosine", "linear", "multistep", "warmed"]
 
 OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
+SCHEDULES = ("constant", "multistep", "cosine", "linear")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true")
 
 WORDS: dict[str, tuple[Any, ...]] = {
     "optimizer": OPTIMIZERS,
-    "schedule": schedule.SCHEDULES,
+    "schedule": SCHEDULES,
     "keep": ("last", "best"),
-    "order": ("same", "own"),
+    "best_by": ("nll", "accuracy"),
+    "order": (None, "same", "own"),
     "reduction": (None, "sum", "mean"),
     "precision": PRECISIONS,
     "nesterov": (True, False),
@@ -42,7 +52,7 @@ class Recipe:
     """How to train. Epochs are passes over the training part; rates are arithmetic on the step."""
 
     epochs: int = 30
-    batch_size: int = 64  # items per step, over all processes together
+    batch_size: int = 64  # examples per step, over all processes together
     optimizer: str = "adamw"  # "sgd", "adam", "adamw", or "lamb" (from timm)
     lr: float = 2e-3  # base learning rate
     momentum: float = 0.9  # of sgd
@@ -65,10 +75,11 @@ class Recipe:
     cutout: int = 0  # side of the square that is blanked, 0 for none
     mixup: float = 0.0  # alpha of mixup, 0 for none
     cutmix: float = 0.0  # alpha of cutmix, 0 for none; with mixup too, a coin decides per batch
-    order: str = "same"  # "same": all members see the same batches; "own": each member its own shuffle
+    order: str | None = None  # of batches: the "same" for all members, or each its "own" shuffle; None: the method's
     ghost: int = 0  # ghost batch norm: statistics over chunks of (at least) this many rows, 0 for the whole batch
     average_from: float | None = None  # share of the epochs after which weights are averaged (SWA); None: never
     keep: str = "last"  # "last", or "best" on a held-out part of the training set
+    best_by: str = "nll"  # what keep="best" goes by on the held-out part: "nll" or "accuracy"
     validation: float = 0.1  # the share that is held out when keep="best"
     states: int = 0  # weights are left in states/ after every so many epochs, for trajectories; 0: never
     clip: float = 0.0  # largest gradient norm of what a member owns, and of what all share; 0 for none
@@ -84,63 +95,97 @@ class Recipe:
             value = getattr(self, name)
             if not any(value is k or (isinstance(k, str) and value == k) for k in known):
                 raise ConfigError(
-                    f"{name} is one of {', '.join(map(repr, known))}, however: {name}={value!r}. "
+                    f"{name} must be one of {', '.join(map(repr, known))}; got {name}={value!r}. "
                     + did_you_mean(str(value), [str(k) for k in known])
                 )
         for name, least in WHOLE.items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} is a whole number >= {least}, however: {name}={value!r}")
+                raise ConfigError(f"{name} must be a whole number >= {least}; got {name}={value!r}")
         for name, (low, high) in NUMBERS.items():
             if not _within(getattr(self, name), low, high):
-                raise ConfigError(f"{name} is a number from {low} to {high}, however: {name}={getattr(self, name)!r}")
+                raise ConfigError(f"{name} must be a number from {low} to {high}; got {name}={getattr(self, name)!r}")
         if not all(_within(m, 0, math.inf) for m in self.milestones):
-            raise ConfigError(f"milestones are epochs >= 0, as in 60+120, however: milestones={self.milestones!r}")
+            raise ConfigError(f"milestones must be epochs >= 0, as in 60+120; got milestones={self.milestones!r}")
         if self.average_from is not None and (not _within(self.average_from, 0, 1) or self.average_from == 1):
             raise ConfigError(
-                f"average_from is a share of the epochs, 0 <= it < 1, however: average_from={self.average_from!r}"
+                f"average_from must be a share of the epochs, 0 <= average_from < 1; got {self.average_from!r}"
             )
         if not _within(self.validation, 0, 1) or self.validation in (0, 1):
-            raise ConfigError(f"validation is a share between 0 and 1, however: validation={self.validation!r}")
+            raise ConfigError(f"validation must be a share between 0 and 1; got validation={self.validation!r}")
         if self.anneal_from > self.anneal_to:
             raise ConfigError(
-                f"anneal_from comes before anneal_to, however: anneal_from={self.anneal_from} and "
-                f"anneal_to={self.anneal_to}"
+                f"anneal_from must be at most anneal_to; got anneal_from={self.anneal_from}, anneal_to={self.anneal_to}"
             )
         if self.keep == "best" and self.average_from is not None:
             raise ConfigError(
-                "keep='best' keeps one epoch's weights and average_from the mean of many, however: both were given; "
-                "choose one"
+                "keep='best' keeps one epoch's weights and average_from the mean of many; got both. Choose one"
             )
 
     def rate(self, step: int, per_epoch: int) -> float:
         """The learning rate of batch 0, 1, ... with `per_epoch` batches in an epoch."""
         progress = step / per_epoch
         if self.schedule == "multistep":
-            share = schedule.multistep(progress, self.milestones, self.factor)
+            share = multistep(progress, self.milestones, self.factor)
         elif self.schedule == "cosine":
-            share = schedule.cosine(progress, self.epochs, self.final)
+            share = cosine(progress, self.epochs, self.final)
         elif self.schedule == "linear":
-            share = schedule.linear(progress, self.anneal_from * self.epochs, self.anneal_to * self.epochs, self.final)
+            share = linear(progress, self.anneal_from * self.epochs, self.anneal_to * self.epochs, self.final)
         else:
-            share = schedule.constant(progress)
-        return self.lr * share * schedule.warmed((step + 1) / per_epoch, self.warmup)
+            share = 1.0
+        return self.lr * share * warmed((step + 1) / per_epoch, self.warmup)
 
     def averages(self, epoch: int) -> bool:
         """Whether the weights at the end of this epoch (1, 2, ...) enter the average."""
         # floor(0.7 * 10 + 1e-9): 0.7 * 10 is 7, whatever the last bit of 0.7 says.
         return self.average_from is not None and epoch > math.floor(self.average_from * self.epochs + 1e-9)
 
-    def with_overrides(self, given: Mapping[str, Any]) -> Recipe:
+    def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
         """The recipe with some fields changed; an unknown field names the closest known ones."""
         known = [f.name for f in fields(self)]
-        for name in given:
+        for name in overrides:
             if name not in known:
-                raise ConfigError(
-                    f"a recipe has fields, however: {name!r} is none of them. {did_you_mean(name, known)}"
-                )
-        return replace(self, **given)
+                raise ConfigError(f"an override must name a field of Recipe; got {name!r}. {did_you_mean(name, known)}")
+        return replace(self, **overrides)
 
 
 def _within(value: Any, low: float, high: float) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
+
+
+def multistep(progress: float, milestones: Sequence[float], factor: float) -> float:
+    """
+    >>> [multistep(p, (60, 120), 0.2) for p in (0, 59.9, 60, 119, 120)]
+    [1.0, 1.0, 0.2, 0.2, 0.04000000000000001]
+    """
+    done = math.floor(progress + 1e-9)
+    return float(factor ** sum(m <= done for m in milestones))
+
+
+def cosine(progress: float, epochs: float, final: float = 0.0) -> float:
+    """
+    >>> [round(cosine(p, 10), 4) for p in (0, 5, 10)]
+    [1.0, 0.5, 0.0]
+    """
+    return final + (1 - final) * (1 + math.cos(math.pi * min(progress / epochs, 1.0))) / 2
+
+
+def linear(progress: float, start: float, end: float, final: float) -> float:
+    """
+    >>> [round(0.1 * linear(p, 80, 160, 0.5), 6) for p in (80, 100, 120, 160, 161)]
+    [0.1, 0.0875, 0.075, 0.05, 0.05]
+    """
+    if progress <= start:
+        return 1.0
+    if progress >= end:
+        return final
+    return 1.0 + (final - 1.0) * (progress - start) / (end - start)
+
+
+def warmed(progress: float, warmup: float) -> float:
+    """The factor of a linear warm-up that ends after `warmup` epochs; the first step is not at rate 0.
+
+    >>> [warmed(p, 2) for p in (0.5, 1, 2, 3)]
+    [0.25, 0.5, 1.0, 1.0]
+    """
+    return 1.0 if warmup <= 0 else min(1.0, progress / warmup)

@@ -14,13 +14,12 @@ from torch import Tensor
 
 from ..data.sources import Part
 from ..errors import FileError, TrainingError
-from ..files import prepare_folder, write_json
+from ..files import prepare_folder, read_json, write_json
 from ..network.copies import tensors_of
 from . import checkpoint
-from .averaging import Average
-from .best import Best
+from .averaging import Average, Best
 from .devices import agree
-from .tally import Tally
+from .reporting import Tally
 
 if TYPE_CHECKING:
     from .run import Run
@@ -28,6 +27,12 @@ if TYPE_CHECKING:
 __all__ = ["begin", "save"]
 
 log = logging.getLogger("multum")
+
+KINDS = ("net", "grad", "opt", "avg", "state", "best", "random", "torch")  # prefixes of a checkpoint's tensors
+PLACE = (  # what its header holds
+    *("epoch", "first", "step", "moves", "born", "averaged", "best", "tally", "seconds", "history", "precision"),
+    "threads",
+)
 
 
 def begin(run: Run, folder: Path, resume: bool) -> None:
@@ -46,17 +51,20 @@ def begin(run: Run, folder: Path, resume: bool) -> None:
         run.keep_state(0)
         return
     if not resume:
-        raise TrainingError(f"the run folder is new, however: {folder} holds a run; resume it or choose another")
-    before = json.loads(described.read_text()) if described.is_file() else config
-    changed = [k for k in config if before.get(k) != config[k]]
-    if changed:
+        raise TrainingError(f"a new run needs a new folder; {folder} holds a run. Resume it or choose another")
+    checkpoint.guard(read_json(described) if described.is_file() else config, config, folder)
+    tensors, header = checkpoint.read(newest)
+    groups = _grouped(run, tensors)
+    try:
+        _check_place(run, header)
+        _check_tensors(run, groups, header)
+    except _Unfit as reason:
         raise TrainingError(
-            f"a run is resumed with its own settings, however: {', '.join(changed)} differ in {folder}; "
-            "choose another folder, or the same settings"
-        )
-    _restore(run, *checkpoint.read(newest))
+            f"{newest} must be a checkpoint of this run; got {reason}. Remove it to go on from the one before"
+        ) from None
+    _restore(run, groups, header)
     if agree(run.fabric, run.step, -run.step) != [run.step, -run.step]:
-        raise TrainingError(f"all processes see one run folder, however: {folder} differs between them; share it")
+        raise TrainingError(f"all processes must see one run folder; got several of {folder}. Put it on a shared disk")
 
 
 def save(run: Run, folder: Path) -> None:
@@ -104,7 +112,84 @@ def _header(run: Run) -> dict[str, Any]:
     }
 
 
-def _restore(run: Run, tensors: dict[str, Tensor], header: dict[str, Any]) -> None:
+class _Unfit(Exception):
+    """Why a checkpoint is not one of this run."""
+
+
+def _grouped(run: Run, tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor]]:
+    groups: dict[str, dict[str, Tensor]] = {kind: {} for kind in KINDS}
+    for name, t in tensors.items():
+        kind, _, rest = name.partition(".")
+        groups.setdefault(kind, {})[rest] = t if kind in ("random", "torch", "opt") else t.to(run.fabric.device)
+    return groups
+
+
+def _check_place(run: Run, header: dict[str, Any]) -> None:
+    """Refuse a place in training that this run cannot have."""
+    missing = [name for name in PLACE if name not in header]
+    if missing:
+        raise _Unfit(f"no {', '.join(missing)}")
+    per_epoch = run.batches.per_epoch
+    limits = {"epoch": run.epochs, "first": per_epoch, "step": run.epochs * per_epoch, "averaged": run.epochs}
+    limits |= {"moves": limits["step"], "born": limits["step"], "threads": 2**16}
+    for name, most in limits.items():
+        if type(header[name]) is not int or not 0 <= header[name] <= most:
+            raise _Unfit(f"{name}={header[name]!r}, which is not within 0 and {most}")
+    if header["step"] != header["epoch"] * per_epoch + header["first"] or header["born"] > header["moves"]:
+        raise _Unfit(f"step {header['step']} in epoch {header['epoch']} of {per_epoch} steps each")
+    tally, history = header["tally"], header["history"]
+    if not isinstance(tally, list) or [len(sums) for sums in tally] != [4] * run.fabric.world_size:
+        raise _Unfit(f"sums of {len(tally)} processes")
+    if not isinstance(history, list) or [row.get("epoch") for row in history] != [*range(1, header["epoch"] + 1)]:
+        raise _Unfit(f"a history of other than {header['epoch']} epochs")
+
+
+def _check_tensors(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, Any]) -> None:
+    """Refuse names, shapes, dtypes and values that this run cannot have, before anything is written."""
+    ens, net = run.ensemble, groups["net"]
+    if set(groups) != set(KINDS):
+        raise _Unfit(f"unknown tensors {', '.join(sorted(set(groups) - set(KINDS)))}")
+    present = {n: t for n, t in tensors_of(ens.network).items() if n not in ens.numbers}
+    members = {len(net[n]) if n in net and net[n].ndim else 0 for n in ens.own} or {ens.members}
+    if len(members) != 1 or not members <= {ens.members, run.method.members}:
+        raise _Unfit(f"{' or '.join(map(str, sorted(members)))} members")
+    born = next(iter(members))
+    wanted = {n: (born, *t.shape[1:]) if n in set(ens.own) else tuple(t.shape) for n, t in present.items()}
+    _match("the network", net, wanted, whole=True)
+    parameters = {n for n, p in ens.named_parameters() if p.is_floating_point()}
+    for name, t in net.items():
+        if t.dtype != present[name].dtype:
+            raise _Unfit(f"{name} as {t.dtype} for {present[name].dtype}")
+        if name in parameters and not bool(torch.isfinite(t).all()):
+            raise _Unfit(f"NaN or infinity in {name}")
+    at_a_time = {n: wanted[n][1:] for n in ens.own} if run.sequential else wanted
+    _match("the average", groups["avg"], {n: shape for n, shape in at_a_time.items() if n in parameters})
+    _match("the best weights", groups["best"], at_a_time, whole=header["best"] is not None)
+    _match("gradients", groups["grad"], {n: shape for n, shape in wanted.items() if n not in set(ens.own)})
+    if bool(header["averaged"]) != bool(groups["avg"]):
+        raise _Unfit(f"an average of {header['averaged']} epochs with {len(groups['avg'])} tensors")
+    now = torch.get_rng_state()
+    if "cpu" not in groups["torch"] or groups["torch"]["cpu"].shape != now.shape:
+        raise _Unfit("no state of torch's generator")
+    if any(t.dtype != torch.uint8 for kind in ("random", "torch") for t in groups[kind].values()):
+        raise _Unfit("a generator's state that is none")
+    if any(len(t) != len(ens.randomness.seeds) for t in groups["random"].values()):
+        raise _Unfit("states of another number of generators")
+    remembers = run.recipe.optimizer != "sgd" or run.recipe.momentum > 0
+    if reason := run.optimizers.unfit(groups["opt"], needed=remembers and header["moves"] >= run.method.members):
+        raise _Unfit(reason)
+
+
+def _match(what: str, tensors: dict[str, Tensor], wanted: dict[str, tuple[int, ...]], whole: bool = False) -> None:
+    names = set(tensors) ^ set(wanted) if whole else set(tensors) - set(wanted)
+    if names:
+        raise _Unfit(f"other names in {what}: {', '.join(sorted(names)[:5])}")
+    for name, t in tensors.items():
+        if tuple(t.shape) != wanted[name]:
+            raise _Unfit(f"{name} of {what} with shape {tuple(t.shape)} for {wanted[name]}")
+
+
+def _restore(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, Any]) -> None:
     if header["threads"] != torch.get_num_threads():
         log.warning(
             "resumed with %d threads, begun with %d: results agree to rounding, not to the bit; "
@@ -112,10 +197,6 @@ def _restore(run: Run, tensors: dict[str, Tensor], header: dict[str, Any]) -> No
             *(torch.get_num_threads(), header["threads"], header["threads"]),
         )
     device, ens = run.fabric.device, run.ensemble
-    groups: dict[str, dict[str, Tensor]] = {}
-    for name, t in tensors.items():
-        kind, _, rest = name.partition(".")
-        groups.setdefault(kind, {})[rest] = t if kind in ("random", "torch", "opt") else t.to(device)
     own = {n: groups["net"][n] for n in ens.own}
     if own and next(iter(own.values())).shape[0] != ens.members:
         ens.regrow(own)
@@ -125,13 +206,13 @@ def _restore(run: Run, tensors: dict[str, Tensor], header: dict[str, Any]) -> No
         for name, value in groups["net"].items():
             present[name].copy_(value)
     ens.state.clear()
-    ens.state.update(groups.get("state", {}))
-    ens.randomness.load_state(groups.get("random", {}))
-    run.optimizers.load_state(groups.get("opt", {}))
+    ens.state.update(groups["state"])
+    ens.randomness.load_state(groups["random"])
+    run.optimizers.load_state(groups["opt"])
     for name, p in ens.named_parameters():
-        if name in groups.get("grad", {}):
+        if name in groups["grad"]:
             p.grad = groups["grad"][name]
-    run.average = Average(header["averaged"], groups.get("avg", {}))
+    run.average = Average(header["averaged"], groups["avg"])
     if header["best"] is not None:
         run.best = Best(header["best"], groups["best"])
     torch.set_rng_state(groups["torch"]["cpu"])
@@ -149,7 +230,7 @@ def _config(run: Run) -> dict[str, Any]:
     return json.loads(
         json.dumps(
             {
-                "method": {"name": type(run.method).__name__.lower(), **dataclasses.asdict(run.method)},
+                "method": run.method.as_dict(),
                 "recipe": dataclasses.asdict(run.recipe),
                 "data": [run.data.name, len(run.data.train), run.data.task, _checksum(run.data.train)],
                 "network": {n: list(t.shape) for n, t in tensors_of(run.ensemble.network).items()},
@@ -160,10 +241,10 @@ def _config(run: Run) -> dict[str, Any]:
 
 
 def _checksum(part: Part) -> int:
-    """Of all targets, and of some items where they are in memory."""
+    """Of all targets, and of some examples where they are in memory."""
     spread = torch.linspace(0, len(part) - 1, min(len(part), 64)).long()
-    items = b"" if part.lazy else part.x[spread].cpu().numpy().tobytes()
-    return zlib.crc32(part.y.cpu().numpy().tobytes() + items)
+    examples = b"" if part.lazy else part.x[spread].cpu().numpy().tobytes()
+    return zlib.crc32(part.y.cpu().numpy().tobytes() + examples)
 
 
 def _expected_size(run: Run) -> int:

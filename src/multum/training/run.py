@@ -19,17 +19,13 @@ from ..methods import Method
 from ..network.copies import tensors_of
 from ..saving import save as save_model
 from . import checkpoint, resume
-from .averaging import Average, refresh_norms
+from .averaging import Average, Best, held_out_score, refresh_norms
 from .batches import Batches, Step, stream
-from .best import Best, held_out_nll
 from .devices import Place, agree, average_buffers, open_fabric
 from .interrupt import Interrupts, Stopped
-from .log import History, Log
-from .lost import is_lost, lost
 from .optimizers import Optimizers
-from .progress import Bar
 from .recipe import Recipe
-from .tally import Tally
+from .reporting import Bar, History, Log, Tally, is_lost, lost
 
 __all__ = ["Run"]
 
@@ -69,7 +65,7 @@ class Run:
         first = self.fabric.global_rank == 0
         self.out, self.resume = Path(out) if out is not None else None, resume
         if tensorboard and out is None:
-            raise ConfigError("TensorBoard files go into the run folder, however: out=None; give fit an out")
+            raise ConfigError("TensorBoard files go into the run folder; got out=None. Give fit an out")
         self.tensorboard = tensorboard and first
         self.bar = Bar(self, shown=progress and first)
         self.every, self.saved_at = checkpoint_seconds, time.monotonic()
@@ -125,7 +121,7 @@ class Run:
         self.moves += 1
         # Nested steps: what a member owns moves at once, what members share once per cycle by the sum of gradients. The
         # cycle runs on over epochs; its remainder at the very end is stepped too.
-        nested = member is not None and getattr(self.method, "nested", False)
+        nested = member is not None and self.method.nested
         cycle = self.ensemble.members if nested else 1
         last = self.step == self.epochs * self.batches.per_epoch
         self.optimizers.step(member, shared=last or (self.moves - self.born) % cycle == 0)
@@ -153,8 +149,9 @@ class Run:
         if self.method.collects(within, self.recipe.epochs):
             self._collect()
         if self.recipe.keep == "best":
-            row["validation_nll"] = held_out_nll(self.ensemble, self.data, self.batches.place, alone)
-            self.best.consider(row["validation_nll"], self._tensors(alone))
+            by = self.recipe.best_by
+            row[f"validation_{by}"] = score = held_out_score(self.ensemble, self.data, by, self.batches.place, alone)
+            self.best.consider(score if by == "nll" else -score, self._tensors(alone))
         if self.method.birth_after(self.recipe.epochs) == within and self.ensemble.members < self.method.members:
             self.method.give_birth(self.ensemble)
             self.born = self.moves
@@ -186,7 +183,7 @@ class Run:
         """Make the final ensemble: what was gathered, fresh norms; write the model."""
         self.method.conclude(self.ensemble)
         if self.method.renews_norms or self.recipe.average_from is not None:
-            refresh_norms(self.ensemble, self.batches.plain())
+            refresh_norms(self.ensemble, self.batches.plain(), self.recipe.seed)
         self.ensemble.eval()
         if self.out is not None and self.fabric.global_rank == 0:
             self.log.write(self.history)
@@ -256,8 +253,8 @@ class Run:
 
     def _tensors(self, alone: int | None) -> dict[str, Tensor]:
         """All tensors, or one member's slices of what members own."""
-        found = {n: t for n, t in tensors_of(self.ensemble.network).items() if n not in self.ensemble.numbers}
-        return found if alone is None else {n: found[n].detach()[alone] for n in self.ensemble.own}
+        tensors = {n: t for n, t in tensors_of(self.ensemble.network).items() if n not in self.ensemble.numbers}
+        return tensors if alone is None else {n: tensors[n].detach()[alone] for n in self.ensemble.own}
 
     def _weights(self, alone: int | None) -> dict[str, Tensor]:
         trainable = {n for n, p in self.ensemble.named_parameters() if p.requires_grad}
@@ -274,18 +271,18 @@ def _check(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> 
     """Refuse, before anything is spent, what cannot end well."""
     method, name = ensemble.method, type(ensemble.method).__name__
     if data.task != ensemble.task:
-        raise TrainingError(f"data and ensemble have one task, however: {data.task} and {ensemble.task}")
+        raise TrainingError(f"data and ensemble must have one task; got {data.task} and {ensemble.task}")
     method.check_epochs(recipe.epochs)
     born = method.birth_after(recipe.epochs)
     if born is not None and not 0 < born < recipe.epochs:
-        raise ConfigError(f"members are born after 1 to {recipe.epochs - 1} epochs, however: {born}; train longer")
+        raise ConfigError(f"members must be born after 1 to {recipe.epochs - 1} epochs; got {born}. Train longer")
     if sequential and set(ensemble.shared) & {n for n, p in ensemble.named_parameters() if p.requires_grad}:
-        raise TrainingError(
-            f"members that train one after another share nothing, however: those of {name} share weights"
-        )
+        raise TrainingError(f"members that train one after another must share nothing; those of {name} share weights")
     gathers = any(method.collects(e, recipe.epochs) for e in range(1, recipe.epochs + 1))
     if recipe.keep == "best" and gathers:
-        raise TrainingError(f"keep='best' keeps one epoch's weights, however: {name} gathers those of several epochs")
+        raise TrainingError(f"keep='best' keeps one epoch's weights; {name} gathers those of several epochs")
+    if recipe.keep == "best" and recipe.best_by == "accuracy" and data.task != "classification":
+        raise TrainingError(f"best_by='accuracy' is for classification; got {data.task}. Use best_by='nll'")
     mixes = type(method).batch is not Method.batch or type(method).turn is not Method.turn
     if recipe.order == "own" and mixes and method.members > 1:
-        raise TrainingError(f"order='own' gives each member its own batches, however: {name} decides that itself")
+        raise TrainingError(f"order='own' gives each member its own batches; {name} decides that itself")
