@@ -9,18 +9,15 @@ output size, and has fewer than 45 % of the parameters. Everything else is refus
 
 from __future__ import annotations
 
-import sys
 import time
 import warnings
-from pathlib import Path
 
 import torch
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-import timm
-
 import multum
-import timm_shim  # noqa: F401
+from multum.models.timm_model import import_timm
+
+timm = import_timm()
 
 FAMILIES = [
     "resnet18",

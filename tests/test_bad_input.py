@@ -43,31 +43,31 @@ def says(*parts: str) -> str:
 @pytest.mark.parametrize("kind", [Deep, Packed, Single])
 @pytest.mark.parametrize("members", [0, -1, 2.5, 4.0, True, "4", None])
 def test_members_are_a_whole_number(kind, members):
-    with pytest.raises(ConfigError, match=says("members is a whole number >= 1, however: members=", repr(members))):
+    with pytest.raises(ConfigError, match=says("members must be a whole number >= 1; got members=", repr(members))):
         kind(members=members)
 
 
 def test_single_is_one():
-    with pytest.raises(ConfigError, match=says("one member, however: members=2; use Deep(members=...)")):
+    with pytest.raises(ConfigError, match=says("one member; got members=2. Use Deep(members=...)")):
         Single(members=2)
 
 
 @pytest.mark.parametrize("alpha", [0, -1, 4.5, float("nan"), float("inf"), True, "2", None])
 def test_alpha_is_a_width_of_at_most_all_members(alpha):
-    with pytest.raises(ConfigError, match=says("0 < alpha <= members, however: alpha=", "alpha=4 gives Deep")):
+    with pytest.raises(ConfigError, match=says("0 < alpha <= 4; got alpha=", "alpha=4 gives Deep")):
         Packed(members=4, alpha=alpha)
 
 
 @pytest.mark.parametrize("field", ["gamma", "min_channels"])
 @pytest.mark.parametrize("value", [0, -2, 1.5, True])
 def test_counts_are_whole_numbers(field, value):
-    with pytest.raises(ConfigError, match=says(f"{field} is a whole number >= 1, however: {field}={value}")):
+    with pytest.raises(ConfigError, match=says(f"{field} must be a whole number >= 1; got {field}={value}")):
         Packed(**{field: value})
 
 
 @pytest.mark.parametrize("kind", [Deep, Packed, Single])
 def test_init_is_a_known_word(kind):
-    with pytest.raises(ConfigError, match=says("'fresh', 'pretrained', however: init='pretraned'. Did you mean pre")):
+    with pytest.raises(ConfigError, match=says("'fresh', 'pretrained'; got init='pretraned'. Did you mean pre")):
         kind(init="pretraned")
 
 
@@ -189,7 +189,7 @@ def test_an_example_fits_the_network(example):
     ("change", "kind"), [(lambda y: (y, y), "tuple"), (lambda y: {"logits": y}, "dict"), (lambda y: 1.0, "float")]
 )
 def test_a_network_returns_one_tensor(change, kind):
-    with pytest.raises(NetworkError, match=says(f"one tensor, however: it returns {kind}; wrap it")):
+    with pytest.raises(NetworkError, match=says(f"one tensor; got {kind}; wrap it")):
         multum.ensemble(Returns(change), Deep(), example=X)
 
 

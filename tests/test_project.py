@@ -18,14 +18,14 @@ SOURCE = ROOT / "src" / "multum"
 
 # From the ground up: a part imports parts below its own floor, and no other part of the same floor.
 FLOORS = (
-    ("errors", "figures", "memory", "network", "version"),
-    ("data", "files", "models", "outputs", "parsing", "rewrite"),
+    ("errors", "figures", "memory", "network", "operators", "version"),
+    ("checks", "data", "files", "outputs", "parsing", "rewrite"),
     ("executors", "reports", "thinning"),
-    ("layout",),
+    ("layout", "models"),
     ("ensemble",),
-    ("building",),
+    ("building", "inside"),
     ("checking", "methods"),
-    ("inside", "saving"),
+    ("saving",),
     ("metrics", "training"),
     ("runs",),
     ("comparing",),
@@ -77,7 +77,7 @@ def test_no_part_stands_higher_than_it_must() -> None:
 
 
 def test_the_import_walker_sees_every_form(tmp_path: Path) -> None:
-    assert imported_parts(SOURCE / "methods" / "packed.py") >= {"errors", "thinning", "methods"}
+    assert imported_parts(SOURCE / "methods" / "packed.py") >= {"checks", "thinning", "methods"}
     assert "models" in imported_parts(SOURCE / "saving" / "store.py")
 
 
@@ -111,6 +111,29 @@ def test_the_search_for_names_sees_code_and_not_prose(tmp_path: Path) -> None:
     (tmp_path / "module.py").write_text('"""loop"""\nif name == "vmap":\n    f(executor="grouped")\n')
     assert names_in_code(tmp_path / "module.py") == {"vmap", "grouped"}
     assert names_in_code(SOURCE / "executors" / "loop.py") >= {"loop"}
+
+
+SIDE_DOORS = r"getattr\((\w+\.)*method\b|type\((\w+\.)*method\)\.(?!__name__)"
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda f: str(f.relative_to(SOURCE)))
+def test_methods_are_asked_by_the_front_door(file: Path) -> None:
+    text = file.read_text()
+    assert not re.search(SIDE_DOORS, text), "Method has an attribute or a hook for what is asked"
+    if part_of(file) == "methods":
+        return
+    classes = {cls.__name__ for cls in multum.methods.METHODS.values()}
+    asked = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call) and ast.unparse(n.func) == "isinstance"]
+    named = {ast.unparse(part).rpartition(".")[2] for call in asked for part in ast.walk(call.args[1]) if part}
+    assert not named & classes, f"{file.name} asks for a particular method: give Method a hook"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ['getattr(method, "init", None)', 'getattr(self.ens.method, "x", 1)', "type(method).turn is not Method.turn"],
+)
+def test_the_side_doors_are_seen(line: str) -> None:
+    assert re.search(SIDE_DOORS, line) and not re.search(SIDE_DOORS, "type(ens.method).__name__")
 
 
 def modules() -> list[str]:

@@ -32,7 +32,7 @@ class Birth(Protocol):
 
     born: int | None  # members at the start, None for all of them
     folded: bool  # whether the network takes all members at once
-    anew: bool  # whether what each member owns is initialised on its own
+    starts_fresh: bool  # whether members draw first weights of their own, so that equal ones are worth a warning
 
     @property
     def edits(self) -> Sequence[Edit]:
@@ -41,7 +41,7 @@ class Birth(Protocol):
     def begin(self, seeds: Sequence[int]) -> None:
         """Before the first member: all seeds, the last one of what members share."""
 
-    def member(self, seed: int) -> nn.Module:
+    def member(self, index: int, seed: int) -> nn.Module:
         """A new plain network of one member."""
 
     def owns(self, name: str, tensor: Tensor) -> bool:
@@ -73,7 +73,7 @@ def ensemble(
     """
     if task not in TASKS:
         raise ConfigError(f"task must be {' or '.join(map(repr, TASKS))}; got {task!r}. {did_you_mean(task, TASKS)}")
-    if isinstance(method, type) or not callable(getattr(method, "birth", None)):
+    if isinstance(method, type) or not hasattr(method, "birth"):
         got = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
         raise ConfigError(f"method must be a method's config such as multum.Deep(members=4); got {got}")
     seeds = member_seeds(seed, method.members)
@@ -89,7 +89,7 @@ def ensemble(
 def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence[int]) -> Ensemble:
     """Give birth to the members one by one and stack what they own."""
     birth.begin(seeds)
-    network = birth.member(seeds[0])
+    network = birth.member(0, seeds[0])
     first = tensors_of(network)
     members = method.members if birth.born is None else birth.born
     fed = fold_rows(two_rows(example), members) if birth.folded else two_rows(example)
@@ -102,13 +102,13 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
     }
     constant = {name for name in own if name in buffers - set(moving)}
     for i in range(members):
-        born = first if i == 0 or not own or _on_meta(first) else tensors_of(birth.member(seeds[i]))
+        born = first if i == 0 or not own or _on_meta(first) else tensors_of(birth.member(i, seeds[i]))
         _check_alike(first, born, i)
         for name in own:
             stacked[name][i].copy_(born[name].detach())
             if i and name in constant and not _on_meta(first) and not torch.equal(born[name], first[name]):
                 constant.discard(name)
-    if members > 1 and birth.anew and not _on_meta(first):
+    if members > 1 and birth.starts_fresh and not _on_meta(first):
         _warn_of_twins(first, stacked)
     # A buffer that training never moves and that is the same in all members (a table of positions) needs no axis.
     own = [name for name in own if name not in constant]

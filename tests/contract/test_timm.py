@@ -6,9 +6,10 @@ import pytest
 import torch
 
 import multum
-import timm_shim  # noqa: F401  (before timm)
 from multum import Deep, Packed
+from multum.operators import define_missing
 
+define_missing()
 timm = pytest.importorskip("timm")
 
 KEYWORDS = {"vit_tiny_patch16_224": {"img_size": 32, "depth": 4}}

@@ -7,10 +7,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-import timm_shim  # noqa: F401  (torchvision needs it here)
 from multum.data import augment
 from multum.data.augment import Draw
-from multum.data.randaugment import OPERATIONS, randaugment
+from multum.data.randaugment import OPERATIONS, functions, randaugment
 
 
 def draw(seed: int = 0, **kwargs) -> Draw:
@@ -142,8 +141,7 @@ def test_partners_stay_in_their_batch() -> None:
 
 
 def test_randaugment_is_each_image_through_its_own_operations() -> None:
-    from torchvision.transforms.v2 import functional
-
+    functional = functions()
     x = torch.randint(256, (40, 3, 9, 9), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     d = draw(5)
     wanted, seen = x.clone(), set()

@@ -66,6 +66,16 @@ def test_swag_samples_have_the_hand_computed_covariance() -> None:
     torch.testing.assert_close(draws.mean(0), torch.tensor([2.0, 2.0], dtype=torch.float64), rtol=0, atol=0.05)
 
 
+def test_swag_scale_multiplies_the_covariance_and_its_root_the_deviation() -> None:
+    deviations = {}
+    for scale in (1.0, 0.25):
+        ens = swag(members=1, scale=scale)
+        visit(ens, THETAS)
+        deviations[scale] = ens.method.sample(ens, seed=3)["theta"] - ens.state["swag.mean.theta"]
+    assert (deviations[1.0] != 0).all()
+    torch.testing.assert_close(deviations[0.25], 0.5 * deviations[1.0])
+
+
 def test_swag_keeps_the_last_columns() -> None:
     ens = swag()
     visit(ens, [*THETAS, (0.0, 0.0)])
@@ -123,7 +133,7 @@ def test_swag_state_survives_saving(net: nn.Module, tmp_path) -> None:
 
 def test_swag_without_collected_weights_says_so(net: nn.Module) -> None:
     ens = multum.ensemble(net, multum.Swag(), example=torch.zeros(2, 3))
-    with pytest.raises(ConfigError, match="none were"):
+    with pytest.raises(ConfigError, match="collected weights; got none"):
         ens.method.conclude(ens)
 
 

@@ -20,9 +20,9 @@ import multum
 import networks
 from multum import Ensemble, Hypernet
 from multum.errors import ConfigError, RewriteError
-from multum.methods.hypernet import nested_cycle
 from multum.models import build
 from multum.network.copies import tensors_of
+from nested import nested_cycle
 
 EXACT = {"rtol": 0, "atol": 1e-12}
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())["hypernet/WRN-28-10/c10"]
@@ -394,7 +394,7 @@ def test_one_member_before_birth():
     for name, p in ens.named_parameters():
         if name in shared:  # the very same parameter: an optimizer keeps its momentum
             assert p is shared[name] and torch.equal(p, values[name])
-    with pytest.raises(ConfigError, match="members are born once, of one, however: the ensemble has 3 of 3"):
+    with pytest.raises(ConfigError, match="members must be born once, of one; got 3 of 3"):
         ens.method.give_birth(ens)
 
 
@@ -548,7 +548,7 @@ def test_when_members_are_born_and_whose_turn_it_is():
     assert Hypernet().birth_after(200) == 120 and Hypernet(birth_epoch=160).birth_after(300) == 160
     assert [Hypernet().birth_after(epochs) for epochs in (1, 2, 3, 10)] == [1, 1, 2, 6]
     assert Hypernet(members=1).birth_after(200) is None
-    with pytest.raises(ConfigError, match=r"birth_epoch=160 of 100; use 60 or 0\.6"):
+    with pytest.raises(ConfigError, match=r"birth_epoch=160 of 100\. Use 60 or 0\.6"):
         Hypernet(birth_epoch=160).birth_after(100)
     ens, _ = young("mlp")
     generator = torch.Generator().manual_seed(0)
@@ -662,33 +662,36 @@ def test_regression_and_compiled():
     "net", [nn.Linear(6, 2), nn.Sequential(nn.Linear(6, 6).requires_grad_(False), nn.Linear(6, 2))]
 )
 def test_nothing_to_generate_is_refused(net):
-    with pytest.raises(RewriteError, match="nothing to generate"):
+    with pytest.raises(RewriteError, match="got none to generate"):
         multum.ensemble(net, Hypernet(), example=torch.zeros(2, 6))
 
 
 def test_recurrent_layers_are_no_hypernetwork():
-    with pytest.raises(RewriteError, match="nothing to generate"):
+    with pytest.raises(RewriteError, match="got none to generate"):
         multum.ensemble(networks.LstmNet(), Hypernet(), example=networks.ZOO["lstm"][1]())
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"members": 0}, "members is a whole number >= 1"),
-        ({"birth_epoch": 1.0}, "birth_epoch is a share.*birth_epoch=1.0; the paper's is 0.6"),
+        ({"members": 0}, "members must be a whole number >= 1"),
+        ({"birth_epoch": 1.0}, "birth_epoch must be a share.*birth_epoch=1.0. The paper's is 0.6"),
         ({"birth_epoch": -1}, "birth_epoch=-1"),
         ({"birth_epoch": True}, "birth_epoch=True"),
         ({"birth_epoch": math.nan}, "birth_epoch=nan"),
-        ({"sigma": -0.1}, "sigma is a number >= 0, however: sigma=-0.1; use sigma=0"),
+        ({"sigma": -0.1}, "0 <= sigma < inf; got sigma=-0.1. Use for example sigma=0"),
         ({"sigma": math.inf}, "sigma=inf"),
         ({"sigma": "x"}, "sigma='x'"),
-        ({"compression": 0.5}, "compression is a number >= 1, however: compression=0.5; use compression=1"),
+        (
+            {"compression": 0.5},
+            "1 <= compression < inf; got compression=0.5. Use for example compression=1",
+        ),
         ({"norm": "owned"}, "Did you mean own"),
         ({"heads": "rest"}, "Did you mean reset"),
-        ({"head_noise": 1}, "head_noise is True or False"),
-        ({"nested": None}, "nested is True or False"),
+        ({"head_noise": 1}, "head_noise must be True or False"),
+        ({"nested": None}, "nested must be True or False"),
         ({"ablation": "LLBN"}, "Did you mean LL"),
-        ({"ablation": "LL+BN", "norm": "shared"}, "use ablation='LL'"),
+        ({"ablation": "LL+BN", "norm": "shared"}, "Use ablation='LL'"),
     ],
     ids=str,
 )

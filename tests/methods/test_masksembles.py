@@ -587,19 +587,19 @@ def test_narrow_layers_are_all_named_and_the_fix_works() -> None:
     net, x = nn.Sequential(nn.Linear(4, 7), nn.ReLU(), nn.Linear(7, 9), nn.ReLU(), nn.Linear(9, 2)), torch.zeros(2, 4)
     with pytest.raises(ConfigError) as caught:
         ensemble(net, x)
-    assert "at least 10 channels, however: 0 has 7, 2 has 9 outputs; make them 10 wide" in str(caught.value)
+    assert "at least 10 channels; got 7 outputs at 0, 9 outputs at 2. Make them 10 wide" in str(caught.value)
     assert "plain=('0', '2')" in str(caught.value)
     assert ensemble(net, x, scale=1).own == ("0.mask", "2.mask")  # all ones: nothing is drawn
     net, x = SqueezeExciteNet(), ZOO["squeeze-excite"][1]()
-    with pytest.raises(ConfigError, match=r"excite\.reduce has 6 outputs.*plain=\('excite\.reduce',\)"):
+    with pytest.raises(ConfigError, match=r"6 outputs at excite\.reduce.*plain=\('excite\.reduce',\)"):
         ensemble(net, x)
     multum.check(ensemble(net, x, plain="excite.reduce"), x, verbose=False)
 
 
 def test_networks_without_a_layer_to_mask() -> None:
-    with pytest.raises(RewriteError, match="no layer whose outputs could be masked"):
+    with pytest.raises(RewriteError, match="a layer whose outputs can be masked; got none"):
         ensemble(nn.Linear(12, 12), torch.zeros(2, 12))
-    with pytest.raises(RewriteError, match="no layer whose inputs could be masked"):
+    with pytest.raises(RewriteError, match="a layer whose inputs can be masked; got none"):
         ensemble(nn.Linear(12, 12), torch.zeros(2, 12), where="inputs")
     net, x = ZOO["lstm"][0](), ZOO["lstm"][1]()
     with pytest.raises(RewriteError, match=r'LSTM has weights.*\n.*Masksembles\(plain=\("lstm",\)\)'):
@@ -610,15 +610,15 @@ def test_networks_without_a_layer_to_mask() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"members": 0}, "members is a whole number >= 1, however: members=0"),
-        ({"scale": 0.5}, "scale is a number with 1 <= scale <= 6, however: scale=0.5; the nearest is 1"),
-        ({"scale": 6.5}, "however: scale=6.5; the nearest is 6"),
-        ({"scale": float("nan")}, "scale is a number with 1 <= scale <= 6"),
-        ({"scale": "two"}, "scale is a number with 1 <= scale <= 6"),
-        ({"scale": True}, "scale is a number with 1 <= scale <= 6"),
-        ({"where": "output"}, "where is one of 'outputs', 'inputs', however: where='output'. Did you mean outputs"),
-        ({"feed": "splt"}, "feed is one of 'repeat', 'split', however: feed='splt'. Did you mean split"),
-        ({"plain": {"a": 1}}, "plain is a tuple of module paths"),
+        ({"members": 0}, "members must be a whole number >= 1; got members=0"),
+        ({"scale": 0.5}, "scale must be a number with 1 <= scale <= 6; got scale=0.5. Use for example scale=1"),
+        ({"scale": 6.5}, "got scale=6.5. Use for example scale=6"),
+        ({"scale": float("nan")}, "scale must be a number with 1 <= scale <= 6"),
+        ({"scale": "two"}, "scale must be a number with 1 <= scale <= 6"),
+        ({"scale": True}, "scale must be a number with 1 <= scale <= 6"),
+        ({"where": "output"}, "where must be one of 'outputs', 'inputs'; got where='output'. Did you mean outputs"),
+        ({"feed": "splt"}, "feed must be one of 'repeat', 'split'; got feed='splt'. Did you mean split"),
+        ({"plain": {"a": 1}}, "plain must be a tuple of texts"),
     ],
 )
 def test_bad_fields(fields: dict, message: str) -> None:

@@ -375,7 +375,7 @@ class Raw(nn.Module):
 
 def test_networks_without_a_place_for_dropout():
     x = torch.zeros(2, 4)
-    with pytest.raises(RewriteError, match=r"there is no second one(.|\n)*put nn.Dropout"):
+    with pytest.raises(RewriteError, match=r"there must be a second one; got none(.|\n)*put nn.Dropout"):
         multum.ensemble(nn.Sequential(nn.Linear(4, 3)), McDropout(), example=x)
     with pytest.raises(RewriteError, match=r"0: .*holds weights and other layers(.|\n)*put nn.Dropout"):
         multum.ensemble(nn.Sequential(Raw()), McDropout(), example=x)
@@ -386,12 +386,12 @@ def test_networks_without_a_place_for_dropout():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"members": 0}, "members is a whole number >= 1, however: members=0"),
-        ({"rate": 1}, "0 <= rate < 1, or None, however: rate=1; Havasi et al. use rate=0.1"),
-        ({"rate": -0.1}, "however: rate=-0.1"),
-        ({"rate": float("nan")}, "however: rate=nan"),
-        ({"rate": "0.1"}, "however: rate='0.1'"),
-        ({"rate": False}, "however: rate=False"),
+        ({"members": 0}, "members must be a whole number >= 1; got members=0"),
+        ({"rate": 1}, "0 <= rate < 1; got rate=1. Havasi et al. use rate=0.1"),
+        ({"rate": -0.1}, "got rate=-0.1"),
+        ({"rate": float("nan")}, "got rate=nan"),
+        ({"rate": "0.1"}, "got rate='0.1'"),
+        ({"rate": False}, "got rate=False"),
     ],
 )
 def test_bad_fields(fields, message):

@@ -96,7 +96,7 @@ def test_wrn_28_10_has_three_groups_of_seven(classes, budget, templates, coeffic
     assert groups(method, wide("wrn-28-10", classes)) == [(7, templates, min(5, templates))] * 3
     plan = method._allocate(wide("wrn-28-10", classes))
     assert plan.plain == {10: 2_592_432, 100: 2_650_032}[classes]
-    assert plan.found.weights == GOLDEN[f"weights_c{classes}"]
+    assert plan.offered.weights == GOLDEN[f"weights_c{classes}"]
     assert plan.used <= plan.budget
     assert sum(len(g.slots) * g.mixed for g in plan.groups) == coefficients
 
@@ -137,7 +137,7 @@ def test_the_thin_variant_has_banks_for_single_layers(classes, single, group):
 
 def test_seven_million_are_too_few_for_groups():
     net = wide("wrn-28-10", 100)
-    with pytest.raises(ConfigError, match=r"budget=7000000 is 7,000,000 weights.*budget=12326832.*mode='blob'"):
+    with pytest.raises(ConfigError, match=r"budget=7000000, which is 7,000,000 weights.*budget=12326832.*mode='blob'"):
         Mixture(budget=7_000_000).describe(net)
     assert groups(Mixture(budget=12_326_832), net) == [(7, 2, 2)] * 3
     # One template per group is enough for one member only.
@@ -157,7 +157,7 @@ def test_a_blob_of_seven_million():
 @pytest.mark.parametrize("fields", [{}, {"singles": "banks"}, {"mode": "blob"}], ids=["groups", "banks", "blob"])
 def test_the_budget_is_never_exceeded_and_the_smallest_works(fields):
     net = wide("wrn-16-2", 10)
-    base = Mixture()._allocate(net).found.weights
+    base = Mixture()._allocate(net).offered.weights
     for budget in range(base // 50, 6 * base, base // 7):
         method = Mixture(budget=budget, **fields)
         try:
@@ -464,10 +464,10 @@ def test_nothing_to_share_costs_two_templates_and_says_so(name, caplog):
     out = ens.eval()(x())
     for i, j in itertools.combinations(range(4), 2):
         assert (out[i] - out[j]).abs().max() > 1e-3
-    with pytest.raises(ConfigError, match="templates is >= 2"):
+    with pytest.raises(ConfigError, match="templates must be >= 2"):
         Mixture(members=2, templates=1).describe(net)
     plan = ens.method._allocate(net)
-    assert plan.used == 2 * plan.found.weights
+    assert plan.used == 2 * plan.offered.weights
     with pytest.raises(ConfigError, match=rf"budget={plan.used} \(or 2.0 times"):
         multum.ensemble(net, Mixture(budget=plan.used - 1), example=x())
     assert Mixture(budget=plan.used)._allocate(net).used == plan.used
@@ -476,7 +476,7 @@ def test_nothing_to_share_costs_two_templates_and_says_so(name, caplog):
 
 def test_a_network_that_cannot_be_mixed_is_refused():
     frozen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3)).requires_grad_(False)
-    with pytest.raises(NetworkError, match="none that is trainable"):
+    with pytest.raises(NetworkError, match="to mix; got none"):
         multum.ensemble(frozen, Mixture(), example=torch.zeros(2, 3))
 
     class Cross(nn.Module):
@@ -658,10 +658,10 @@ def test_describe():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"members": 0}, "members is a whole number >= 1, however: members=0"),
-        ({"templates": 0}, "templates is a whole number >= 1, however: templates=0"),
-        ({"templates": 2.0}, "templates is a whole number"),
-        ({"budget": 0}, "budget is a positive number.*budget=0"),
+        ({"members": 0}, "members must be a whole number >= 1; got members=0"),
+        ({"templates": 0}, "templates must be a whole number >= 1; got templates=0"),
+        ({"templates": 2.0}, "templates must be a whole number"),
+        ({"budget": 0}, "budget must be a number with 0 < budget < inf; got budget=0"),
         ({"budget": -1.0}, "budget=-1.0"),
         ({"budget": True}, "budget=True"),
         ({"budget": math.inf}, "budget=inf"),
@@ -670,8 +670,8 @@ def test_describe():
         ({"assignment": "cycle"}, "Did you mean cyclic"),
         ({"mode": "group"}, "Did you mean groups"),
         ({"singles": "bank"}, "Did you mean banks"),
-        ({"disjoint": 1}, "disjoint is True or False, however: disjoint=1"),
-        ({"disjoint": True, "mode": "blob"}, "use mode='groups'"),
+        ({"disjoint": 1}, "disjoint must be True or False; got disjoint=1"),
+        ({"disjoint": True, "mode": "blob"}, "Use mode='groups'"),
     ],
     ids=str,
 )
@@ -681,5 +681,5 @@ def test_bad_fields(fields, message):
 
 
 def test_a_multiple_written_as_a_whole_number_is_a_number_of_parameters():
-    with pytest.raises(ConfigError, match="budget=2 is 2 weights"):
+    with pytest.raises(ConfigError, match="budget=2, which is 2 weights"):
         Mixture(budget=2).describe(NETS["mlp"][0]())

@@ -291,3 +291,82 @@ def test_k_the_floor_and_the_dense_layers_are_settings():
     assert "conv1" not in everywhere  # the stem takes none
     without = groups("resnet18", Packed(members=4, alpha=2, gamma=2, min_channels=1, dense="layer4.*"))
     assert without.keys() == {name for name in everywhere if not name.startswith("layer4")}
+
+
+def deconvolutions() -> nn.Module:
+    layers = [nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 12, 3, 2), nn.ReLU(), nn.ConvTranspose2d(12, 8, 2, bias=False)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4))
+
+
+class Gated(nn.Module):
+    """A fused projection, two layers in one, and a layer whose weight is tied: none may get subgroups."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.fused, self.out, self.head = (nn.Linear(*s) for s in ((6, 8), (8, 16), (8, 8), (8, 4)))
+        self.twin = nn.Linear(8, 8)
+        self.again = nn.Linear(8, 8)
+        self.again.weight = self.twin.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        left, right = self.fused(self.stem(x)).chunk(2, -1)
+        return self.head(self.again(self.twin(self.out(left * right.sigmoid()))))
+
+
+def transformer() -> nn.Module:
+    layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+    return nn.Sequential(nn.Linear(6, 8), layer, nn.Linear(8, 8), nn.Flatten(), nn.Linear(40, 4))
+
+
+GAMMAS = {  # network, example, the layers with two subgroups
+    "linear": (lambda: build("mlp", in_features=6, classes=4, hidden=(8, 8, 12)), (6,), {"hidden.2", "hidden.4"}),
+    "transposed": (deconvolutions, (3, 5, 5), {"1", "3"}),
+    "gated": (Gated, (6,), {"out"}),
+    "transformer": (transformer, (5, 6), {"2"}),
+}
+
+
+@pytest.mark.parametrize("init", ["fresh", "pretrained"])
+@pytest.mark.parametrize("name", GAMMAS)
+def test_gamma_reaches_linear_layers_and_transposed_convolutions(name, init, tmp_path):
+    builder, shape, grouped = GAMMAS[name]
+    torch.manual_seed(0)
+    base, x = builder(), torch.randn(3, *shape)
+    counts = []
+    for gamma in (1, 2):
+        method = Packed(members=2, alpha=2, gamma=gamma, min_channels=1, init=init)
+        ens = multum.ensemble(base, method, example=x, seed=0).eval()
+        counts.append({n: p.numel() for n, p in ens.named_parameters()})
+    halved = {n.rpartition(".")[0] for n, p in ens.named_parameters() if 2 * counts[1][n] == counts[0][n]}
+    assert halved == grouped
+    assert {n for n in counts[0] if counts[0][n] != counts[1][n]} == {f"{path}.weight" for path in grouped}
+    multum.check(ens, x, verbose=False)
+    multum.save(ens, tmp_path / "model.safetensors")
+    again = multum.load(tmp_path / "model.safetensors", network=builder).eval()
+    assert torch.equal(again(x), ens(x))
+
+
+def test_a_linear_layer_in_groups_is_a_grouped_convolution_with_a_kernel_of_1():
+    net = nn.Sequential(nn.Linear(6, 8), nn.Linear(8, 12), nn.Linear(12, 4)).double()
+    ens = multum.ensemble(net, Packed(members=1, alpha=1, gamma=2, min_channels=1), example=batch("mlp", 2), seed=0)
+    middle, x = ens.member(0)[1], torch.randn(5, 8, dtype=torch.float64)
+    weight, bias = ens.network[1].weight[0].detach(), ens.network[1].bias[0].detach()
+    assert type(middle) is nn.Linear and weight.shape == (12, 4)
+    torch.testing.assert_close(middle(x), F.conv1d(x[..., None], weight[..., None], bias, groups=2)[..., 0], **EXACT)
+    bound = 1 / 4**0.5  # of four inputs, as torch initialises a grouped convolution; a dense layer's is 1 / sqrt(8)
+    assert 1 / 8**0.5 < float(weight.abs().max()) <= bound
+    assert multum.cost(ens, example=batch("mlp", 2)).macs == 6 * 8 + 8 * 12 // 2 + 12 * 4
+
+
+@pytest.mark.parametrize("conv", [nn.Conv1d, nn.Conv2d])
+def test_circular_padding_is_thinned(conv):
+    flat = conv is nn.Conv1d
+    layers = [conv(3, 8, 3), conv(8, 8, 3, padding=1, padding_mode="circular")]
+    if not flat:
+        layers += [nn.CircularPad2d(2), conv(8, 8, 5)]
+    net = nn.Sequential(*layers, nn.AdaptiveAvgPool1d(1) if flat else nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    net.append(nn.Linear(8, 4))
+    x = torch.randn(2, 3, *([9] if flat else [9, 9]))
+    ens = multum.ensemble(net, Packed(members=2, alpha=1), example=x, seed=0)
+    assert (ens.network[1].in_channels, ens.network[1].padding_mode) == (4, "circular")
+    multum.check(ens, x, verbose=False)

@@ -248,15 +248,15 @@ def test_it_compiles():
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"members": 0}, "members is a whole number >= 1, however: members=0"),
-        ({"init": "new"}, "init is one of 'fresh', 'pretrained', however: init='new'"),
-        ({"at": 0}, "0 < at < 1, however: at=0; at=0.5 shares half"),
-        ({"at": 1.0}, "0 < at < 1, however: at=1.0"),
-        ({"at": -0.5}, "0 < at < 1, however: at=-0.5"),
-        ({"at": float("nan")}, "however: at=nan"),
-        ({"at": True}, "however: at=True"),
-        ({"at": ""}, "however: at=''"),
-        ({"at": ("layer3",)}, "however: at="),
+        ({"members": 0}, "members must be a whole number >= 1; got members=0"),
+        ({"init": "new"}, "init must be one of 'fresh', 'pretrained'; got init='new'"),
+        ({"at": 0}, "0 < at < 1; got at=0. at=0.5 shares half"),
+        ({"at": 1.0}, "0 < at < 1; got at=1.0"),
+        ({"at": -0.5}, "0 < at < 1; got at=-0.5"),
+        ({"at": float("nan")}, "got at=nan"),
+        ({"at": True}, "got at=True"),
+        ({"at": ""}, "got at=''"),
+        ({"at": ("layer3",)}, "got at="),
     ],
 )
 def test_bad_fields(fields, message):
@@ -269,16 +269,16 @@ def test_unknown_branch_points():
         made(at="layer9")
     net = build("small-cnn")
     net.unused = nn.Linear(3, 3)
-    with pytest.raises(ConfigError, match="at='unused': it never runs"):
+    with pytest.raises(ConfigError, match="at='unused', which never runs"):
         multum.ensemble(net, TreeNet(at="unused"), example=torch.zeros(2, 3, 8, 8))
-    with pytest.raises(ConfigError, match="leaves none at or after it; the last weighted layer is '0'"):
+    with pytest.raises(ConfigError, match="got none at or after at='1'. The last weighted layer is '0'"):
         multum.ensemble(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), TreeNet(at="1"), example=torch.zeros(2, 3))
 
 
 def test_networks_that_cannot_branch():
-    with pytest.raises(RewriteError, match=r"have a weighted layer each, however: 1 in all(.|\n)*use Deep"):
+    with pytest.raises(RewriteError, match=r"have a weighted layer each; got 1 in all(.|\n)*use Deep"):
         multum.ensemble(nn.Sequential(nn.Linear(3, 3)), TreeNet(), example=torch.zeros(2, 3))
     net = build("small-cnn")
     net.fc.requires_grad_(False)
-    with pytest.raises(RewriteError, match=r"fc: .*all of it is frozen"):
+    with pytest.raises(RewriteError, match=r"fc: .*got all of it frozen"):
         multum.ensemble(net, TreeNet(at="fc"), example=torch.zeros(2, 3, 8, 8))

@@ -82,7 +82,7 @@ def test_a_factor_is_a_share(factor):
 
 @pytest.mark.parametrize("gamma", [0, 1.5, "2"])
 def test_gamma_is_a_whole_number(gamma):
-    with pytest.raises(ConfigError, match="gamma is a whole number"):
+    with pytest.raises(ConfigError, match="gamma must be a whole number"):
         thin(mlp(7), 0.5, torch.zeros(1, 3), gamma=gamma)
 
 

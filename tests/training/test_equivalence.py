@@ -12,7 +12,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import multum
-import timm_shim  # noqa: F401  (LAMB is timm's)
 from multum.training import run as run_module
 from multum.training.averaging import Average, refresh_norms
 from multum.training.batches import stream

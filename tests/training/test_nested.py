@@ -11,11 +11,11 @@ from torch import Tensor, nn
 
 import multum
 from multum.building import assembled
-from multum.methods.hypernet import nested_cycle
 from multum.training.batches import stream
 from multum.training.devices import Place, open_fabric
 from multum.training.optimizers import Optimizers
 from multum.training.run import Run
+from nested import nested_cycle
 
 SGD = multum.Recipe(optimizer="sgd", lr=0.1, momentum=0.0, weight_decay=0.0, schedule="constant", precision="64-true")
 

@@ -20,7 +20,6 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import multum
-import timm_shim  # noqa: F401  (LAMB is timm's)
 from multum import files
 from multum.errors import FileError, TrainingError
 from multum.runs import train as job

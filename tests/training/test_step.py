@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import multum
-import timm_shim  # noqa: F401  (torchvision needs it here)
 from multum.data import augment
 from multum.data.randaugment import randaugment
 from multum.methods import METHODS, Method

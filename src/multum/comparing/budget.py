@@ -4,8 +4,8 @@
     params=5e5    at most so many parameters
     macs=2e6      at most so many mult-adds per prediction
 
-Packed is fitted by its alpha and Mixture by its budget of weights. Whatever still costs too much runs on a thinner base
-network (`thin`), whose width is then part of the model's name.
+A method with a size of its own (Packed's alpha, Mixture's budget of weights) is fitted by that. Whatever still costs
+too much runs on a thinner base network (`thin`), whose width is then part of the model's name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import torch
 from ..building import ensemble
 from ..data.sources import Data
 from ..errors import ConfigError, MultumError
-from ..methods import Method, Mixture, Packed
+from ..methods import Method
 from ..metrics.cost import Cost, cost
 from ..parsing import assignments
 from ..runs.train import builder_for
@@ -77,30 +77,27 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
         found = _cost_of(method, model, data)
         return budget.allows(found.params, found.macs)
 
+    room = None if budget.params is None else budget.params / cost_of_network(model, data).params
     tries: list[Callable[[int], tuple[Method, str]]] = []
-    if isinstance(method, Packed):
-        top = method.members
-        tries.append(lambda step: (dataclasses.replace(method, alpha=_share(top, step)), model))
-    else:
-        if fits(method, model) and not isinstance(method, Mixture):
-            return method, model
-        if isinstance(method, Mixture) and budget.params is not None:
-            most = budget.params / cost_of_network(model, data).params
-            tries.append(lambda step: (dataclasses.replace(method, budget=_share(most, step)), model))
-        tries.append(lambda step: (method, thinner(model, _share(1, step))))
+    if method.sized(1, room) is not None:
+        tries.append(lambda step: (method.sized(step / STEPS, room) or method, model))
+    elif fits(method, model):
+        return method, model
+    tries.append(lambda step: (method, thinner(model, round(step / STEPS, 4))))
     for attempt in tries:
         found = _largest(attempt, fits)
         if found is not None:
             return found
     raise ConfigError(
-        f"a method fits its budget at some width, however: {type(method).__name__.lower()} with {model} is over "
-        f"{budget} at 1/{STEPS} of its width; fewer members or a larger budget would do"
+        f"a method must fit its budget at some width; got {method.name} with {model}, which is over {budget} at "
+        f"1/{STEPS} of its width. Use fewer members or a larger budget"
     )
 
 
 def label_of_size(label: str, method: Method, model: str, sized: Method, thinned: str) -> str:
     """The label with what a budget changed: the fields of the method, or the width of the network.
 
+    >>> from multum.methods import Packed
     >>> label_of_size("packed", Packed(), "mlp", Packed(alpha=1.5), "mlp")
     'packed (alpha=1.5)'
     >>> label_of_size("single", Packed(), "mlp", Packed(), "mlp:thin=0.5")
@@ -143,10 +140,6 @@ def _largest(
         return attempt(low) if low and fits(*attempt(low)) else None
     except MultumError:
         return None
-
-
-def _share(most: float, step: int) -> float:
-    return round(most * step / STEPS, 4)
 
 
 def _cost_of(method: Method, model: str, data: Data) -> Cost:

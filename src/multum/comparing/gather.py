@@ -55,7 +55,7 @@ def rows_of(
                 "label": label,
                 "spec": spec_of(mine[0].method),
                 "model": mine[0].model,
-                "name": type(mine[0].method).__name__.lower(),
+                "name": mine[0].method.name,
                 "members": mine[0].method.members,
                 "status": "done" if done == len(mine) else "partly" if done else "failed",
                 "reason": "; ".join(f"seed {', '.join(s)}: {reason}" for reason, s in failed.items()) or None,

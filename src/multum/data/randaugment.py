@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
+from ..operators import define_missing
 from .augment import Draw
 
 __all__ = ["OPERATIONS", "functions", "randaugment"]
@@ -37,6 +38,7 @@ OPERATIONS: dict[str, tuple[Any, float, bool]] = {
 
 def functions() -> Any:
     """torchvision's functions of images, or an error that says how to get them."""
+    define_missing()
     try:
         from torchvision.transforms.v2 import functional
     except Exception as error:  # a build that does not fit torch raises RuntimeError

@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ..data import Data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, did_you_mean
-from ..methods.mimo import KINDS, MimoHead, MimoStem
 from ..network.copies import trial_copy
+from ..rewrite.folded import KINDS, MimoHead, MimoStem
 
 if TYPE_CHECKING:
     import pandas as pd

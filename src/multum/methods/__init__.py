@@ -1,70 +1,36 @@
-"""Every method, by the name that the command line and saved files use."""
+"""Every method, by the name that the command line and saved files use. One line here makes a file's method known."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
-import re
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
 from ..parsing import named
 from .base import Method
-from .batch_ensemble import BatchEnsemble
-from .deep import Deep
-from .fast_geometric import FastGeometric
-from .hypernet import Hypernet
-from .masksembles import Masksembles
-from .mc_dropout import McDropout
-from .mimo import Mimo
-from .mixture import Mixture
-from .multihead import Multihead
-from .packed import Packed
-from .single import Single
-from .snapshot import Snapshot
-from .swag import Swag
-from .tree_net import TreeNet
-
-__all__ = [
-    "METHODS",
-    "BatchEnsemble",
-    "Deep",
-    "FastGeometric",
-    "Hypernet",
-    "Masksembles",
-    "McDropout",
-    "Method",
-    "Mimo",
-    "Mixture",
-    "Multihead",
-    "Packed",
-    "Single",
-    "Snapshot",
-    "Swag",
-    "TreeNet",
-    "catalogue",
-    "parse",
-]
+from .batch_ensemble import BatchEnsemble as BatchEnsemble
+from .deep import Deep as Deep
+from .fast_geometric import FastGeometric as FastGeometric
+from .hypernet import Hypernet as Hypernet
+from .masksembles import Masksembles as Masksembles
+from .mc_dropout import McDropout as McDropout
+from .mimo import Mimo as Mimo
+from .mixture import Mixture as Mixture
+from .multihead import Multihead as Multihead
+from .packed import Packed as Packed
+from .single import Single as Single
+from .snapshot import Snapshot as Snapshot
+from .swag import Swag as Swag
+from .tree_net import TreeNet as TreeNet
 
 METHODS: dict[str, type[Method]] = {
-    cls.__name__.lower(): cls
-    for cls in (
-        BatchEnsemble,
-        Deep,
-        FastGeometric,
-        Hypernet,
-        Masksembles,
-        McDropout,
-        Mimo,
-        Mixture,
-        Multihead,
-        Packed,
-        Single,
-        Snapshot,
-        Swag,
-        TreeNet,
-    )
+    name.lower(): kind
+    for name, kind in sorted(globals().items())
+    if isinstance(kind, type) and issubclass(kind, Method) and kind is not Method
 }
+
+__all__ = ["METHODS", *sorted(["Method", *(kind.__name__ for kind in METHODS.values())]), "catalogue", "parse"]
 
 
 def parse(text: str) -> Method:
@@ -73,16 +39,17 @@ def parse(text: str) -> Method:
     >>> parse("packed:members=4,alpha=2.5").alpha
     2.5
     """
-    name, given = named(text)
+    name, values = named(text)
     if name.lower() not in METHODS:
-        raise ConfigError(f"a method has a name, however: {name!r} is none. {did_you_mean(name.lower(), METHODS)}")
+        raise ConfigError(f"a method must be one that multum has; got {name!r}. {did_you_mean(name.lower(), METHODS)}")
     kind: Any = METHODS[name.lower()]
-    known = [f.name for f in dataclasses.fields(kind)]
-    for field in given:
+    known = {f.name: "tuple" in str(f.type) for f in dataclasses.fields(kind)}
+    for field in values:
         if field not in known:
-            raise ConfigError(f"{name} has fields, however: {field!r} is not one. {did_you_mean(field, known)}")
-    tuples = {f.name for f in dataclasses.fields(kind) if "tuple" in str(f.type)}
-    return kind(**{k: (v,) if k in tuples and not isinstance(v, tuple) else v for k, v in given.items()})
+            raise ConfigError(
+                f"a setting of {name} must be one of its fields; got {field!r}. {did_you_mean(field, known)}"
+            )
+    return kind(**{k: (v,) if known[k] and not isinstance(v, tuple) else v for k, v in values.items()})
 
 
 def catalogue() -> list[dict[str, Any]]:
@@ -90,28 +57,23 @@ def catalogue() -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "class": cls.__name__,
-            "summary": _summary(cls),
+            "class": kind.__name__,
+            "summary": _summary(kind),
             "fields": [
-                {"name": f.name, "type": str(f.type), "default": _plain(f.default), "comment": _comment(cls, f.name)}
-                for f in dataclasses.fields(cls)
+                {
+                    "name": f.name,
+                    "type": str(f.type),
+                    "default": list(f.default) if isinstance(f.default, tuple) else f.default,
+                    "comment": f.metadata.get("help", ""),
+                }
+                for f in dataclasses.fields(kind)
             ],
         }
-        for name, cls in sorted(METHODS.items())
+        for name, kind in sorted(METHODS.items())
     ]
 
 
-def _summary(cls: type[Method]) -> str:
-    """The first sentence of the method's file."""
-    doc = inspect.getdoc(inspect.getmodule(cls)) or ""
+def _summary(kind: type[Method]) -> str:
+    """The first paragraph of the method's file."""
+    doc = inspect.getdoc(inspect.getmodule(kind)) or ""
     return doc.split("\n\n")[0].replace("\n", " ")
-
-
-def _comment(cls: type[Method], field: str) -> str:
-    """The comment behind a field, which is its documentation."""
-    found = re.search(rf"^    {field}: [^#\n]*#\s*(.*)$", inspect.getsource(cls), re.M)
-    return found.group(1) if found else ""
-
-
-def _plain(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from ..checks import whole
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.copies import full_copy, tensors_of
 from ..network.dependence import Usage, trace_members
-from ..rewrite.walker import Edit, apply, install, reset, seeded
+from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
 
 __all__ = [
     "INITS",
@@ -25,13 +26,17 @@ __all__ = [
     "Rewritten",
     "followed",
     "known_path",
-    "one_of",
-    "whole",
+    "setting",
 ]
 
 INITS = ("fresh", "pretrained")
 
 Builder = Callable[[], nn.Module]
+
+
+def setting(default: Any, text: str) -> Any:
+    """A field of a method: its default, and the line that `multum methods` prints about it."""
+    return field(default=default, metadata={"help": text})
 
 
 class Batch(NamedTuple):
@@ -49,13 +54,16 @@ class Method:
     reduction: ClassVar[str] = "sum"  # of the members' losses, as the method's paper trains it: "sum" or "mean"
     deterministic: ClassVar[bool] = True  # False: the outputs are random draws, another one at every call
     order: ClassVar[str] = "same"  # of batches, in the method's paper: the "same" for all members, or each its "own"
-    nested: ClassVar[bool] = False  # whether members that take turns move what they share once per cycle only
     renews_norms: ClassVar[bool] = False  # whether batch norm statistics are computed anew once training is over
+    independent: ClassVar[bool] = False  # whether members share nothing, so that each may see batches in its own order
+    arranges_batches: ClassVar[bool] = False  # whether `batch` gives members other rows than those of the batch
+    takes_turns: ClassVar[bool] = False  # whether a step trains the one member that `turn` names
+    training_only: ClassVar[tuple[str, ...]] = ()  # fields that change how members are trained and no cost
 
-    members: int = 4  # M
+    members: int = setting(4, "M")
 
     def __post_init__(self) -> None:
-        whole("members", self.members, least=1)
+        whole("members", self.members)
 
     @property
     def name(self) -> str:
@@ -74,6 +82,10 @@ class Method:
         """The last touch to member `index`, a plain network already: the same function, perhaps a smaller network."""
         return network
 
+    def unfold(self, network: nn.Module, index: int) -> nn.Module:
+        """Member `index` as a plain network, made in place of one that takes all members at once (`Birth.folded`)."""
+        return fold(network)
+
     def alone(self) -> Method | None:
         """The same method with one member and the given weights, which is then the base network; None if it is not."""
         raise NotImplementedError
@@ -81,6 +93,20 @@ class Method:
     def batch(self, x: Any, y: Any, generator: torch.Generator | None = None) -> Batch:
         """What the members see of one batch; the same for all, unless a method says otherwise."""
         return Batch(x, y, per_member=False)
+
+    # What a budget and a table of costs ask.
+
+    def sized(self, share: float, room: float | None) -> Method | None:
+        """The method at a share of its largest size; None where none of its fields sets a size.
+
+        Args:
+            room: the parameters that may be spent, in those of the base network; None where they have no limit.
+        """
+        return None
+
+    def training_macs(self, macs: int, members: int) -> int:
+        """Mult-adds that one training example costs forward, where a prediction by all members costs `macs`."""
+        return macs
 
     # What a training loop asks, where a method differs from training all members together from the first step on.
 
@@ -95,9 +121,16 @@ class Method:
         """The number of epochs after which `give_birth` makes the members; None where they are born at the start."""
         return None
 
+    def give_birth(self, ensemble: Any, seed: int | None = None) -> None:
+        """Make the members of a trained one, where `birth_after` names an epoch."""
+
     def turn(self, ensemble: Any, step: int, generator: torch.Generator) -> int | None:
         """The one member that this step trains; None for all of them."""
         return None
+
+    def shared_step_every(self, members: int) -> int:
+        """Steps of single members after which what they share moves, by the sum of their gradients."""
+        return 1
 
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether `collect` is called at the end of this epoch (1, 2, ... epochs)."""
@@ -123,11 +156,11 @@ class Method:
 
     def parameter_groups(self, ensemble: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
         """Groups for a torch optimizer: what decays, and what the method keeps from decaying."""
-        kept = self.undecayed(ensemble)
+        undecayed = self.undecayed(ensemble)
         trainable = [(name, p) for name, p in ensemble.named_parameters() if p.requires_grad]
         groups = [
-            {"params": [p for name, p in trainable if name not in kept], "weight_decay": weight_decay},
-            {"params": [p for name, p in trainable if name in kept], "weight_decay": 0.0},
+            {"params": [p for name, p in trainable if name not in undecayed], "weight_decay": weight_decay},
+            {"params": [p for name, p in trainable if name in undecayed], "weight_decay": 0.0},
         ]
         return [group for group in groups if group["params"]]
 
@@ -138,12 +171,15 @@ class Birth:
     edits: Sequence[Edit] = ()
     born: int | None = None  # members at the start, None for all of them
     folded: bool = False  # whether the network takes all members at once, folded into the batch
-    anew: bool = False  # whether what each member owns is initialised on its own
+    starts_fresh: bool = (
+        False  # whether members draw first weights of their own, so that equal ones are worth a warning
+    )
 
     def begin(self, seeds: Sequence[int]) -> None:
         """Before the first member: all seeds, the last one of what members share; for what is drawn for all at once."""
 
-    def member(self, seed: int) -> nn.Module:
+    def member(self, index: int, seed: int) -> nn.Module:
+        """Member `index` as a new network of one member, drawn under the seed."""
         raise NotImplementedError
 
     def owns(self, name: str, tensor: Tensor) -> bool:
@@ -169,27 +205,27 @@ class Rewritten(Birth):
         builder: Builder | None = None,
     ):
         self.network, self.edits, self.owned, self.fresh = network, tuple(edits), owns, tuple(fresh)
-        self.builder, self.anew = builder, bool(fresh)
+        self.builder, self.starts_fresh = builder, bool(fresh)
 
-    def member(self, seed: int) -> nn.Module:
-        one = full_copy(self.network)
+    def member(self, index: int, seed: int) -> nn.Module:
+        network = full_copy(self.network)
         with seeded(seed):
-            apply(one, self.edits, {})
-            if self.fresh and not any(t.is_meta for t in tensors_of(one).values()):
-                self._renew(one)
-        return one
+            apply(network, self.edits, {})
+            if self.fresh and not any(t.is_meta for t in tensors_of(network).values()):
+                self._renew(network)
+        return network
 
-    def _renew(self, one: nn.Module) -> None:
-        """Only the whole network knows its law (a wide ResNet's head is He-normal): it starts anew, parts are kept."""
+    def _renew(self, network: nn.Module) -> None:
+        """Only a whole network knows its law (a wide ResNet's head is He-normal): a new one lends its parts."""
         if self.builder is not None:
-            whole = self.builder()
+            donor = self.builder()
         else:
-            whole = full_copy(one)
-            reset(whole)
-        new, old = tensors_of(whole), tensors_of(one)
+            donor = full_copy(network)
+            reset(donor)
+        new, old = tensors_of(donor), tensors_of(network)
         names = [n for n in new if any(n == f or n.startswith(f"{f}.") for f in self.fresh)]
-        kept = {n for n in names if isinstance(old[n], nn.Parameter) and not old[n].requires_grad}
-        install(one, {n: new[n].detach() for n in names if n not in kept})
+        frozen = {n for n in names if isinstance(old[n], nn.Parameter) and not old[n].requires_grad}
+        install(network, {n: new[n].detach() for n in names if n not in frozen})
 
     def owns(self, name: str, tensor: Tensor) -> bool:
         return self.owned(name, tensor)
@@ -200,48 +236,33 @@ class Remake(Birth):
 
     def __init__(self, network: nn.Module, init: str, builder: Builder | None):
         self.network, self.init, self.builder = network, init, builder
-        self.anew = init == "fresh"
+        self.starts_fresh = init == "fresh"
 
-    def member(self, seed: int) -> nn.Module:
-        one = full_copy(self.network)
-        if self.init == "pretrained" or any(t.is_meta for t in tensors_of(one).values()):
-            return one
-        frozen = {name: t.detach().clone() for name, t in _frozen(one).items()}
+    def member(self, index: int, seed: int) -> nn.Module:
+        network = full_copy(self.network)
+        if self.init == "pretrained" or any(t.is_meta for t in tensors_of(network).values()):
+            return network
+        frozen = {name: t.detach().clone() for name, t in _frozen(network).items()}
         with seeded(seed):
             if self.builder is None:
-                reset(one)
+                reset(network)
             else:
-                one = self.builder().train(one.training)
-        install(one, frozen)
-        return one
+                network = self.builder().train(network.training)
+        install(network, frozen)
+        return network
 
 
 def _frozen(network: nn.Module) -> dict[str, Tensor]:
     """What keeps its values: frozen parameters, and the statistics of layers whose parameters are all frozen."""
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path, module in network.named_modules():
         parameters = dict(module.named_parameters(recurse=False))
-        kept: dict[str, Tensor] = {name: p for name, p in parameters.items() if not p.requires_grad}
-        if kept and len(kept) == len(parameters):
-            kept |= dict(module.named_buffers(recurse=False))
-        found |= {f"{path}.{name}" if path else name: t for name, t in kept.items()}
+        frozen: dict[str, Tensor] = {name: p for name, p in parameters.items() if not p.requires_grad}
+        if frozen and len(frozen) == len(parameters):
+            frozen |= dict(module.named_buffers(recurse=False))
+        tensors |= {f"{path}.{name}" if path else name: t for name, t in frozen.items()}
     first = tensors_of(network)
-    return {name: t for name, t in found.items() if name in first}
-
-
-def whole(name: str, value: Any, least: int) -> None:
-    """Refuse a field that is not a whole number of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ConfigError(f"{name} is a whole number >= {least}, however: {name}={value!r}")
-
-
-def one_of(name: str, value: Any, known: Sequence[str]) -> None:
-    """Refuse a field that is not one of the known words."""
-    if value not in known:
-        raise ConfigError(
-            f"{name} is one of {', '.join(map(repr, known))}, however: {name}={value!r}. "
-            + did_you_mean(str(value), known)
-        )
+    return {name: t for name, t in tensors.items() if name in first}
 
 
 def known_path(name: str, path: str, network: nn.Module) -> None:
@@ -249,7 +270,7 @@ def known_path(name: str, path: str, network: nn.Module) -> None:
     paths = [p for p, _ in network.named_modules() if p]
     if path not in paths:
         raise ConfigError(
-            f"{name} is the path of a module of the network, however: {name}={path!r}. {did_you_mean(path, paths)}"
+            f"{name} must be the path of a module of the network; got {name}={path!r}. {did_you_mean(path, paths)}"
         )
 
 
@@ -258,5 +279,5 @@ def followed(network: nn.Module, example: Any, fix: str) -> Usage:
     try:
         return trace_members(network, (), tree_map_only(Tensor, lambda t: t[:1], example))
     except Exception as error:  # a user's network may raise anything on noted tensors
-        reason = f"multum follows one example through the network, however: {type(error).__name__}: {error}"
+        reason = f"one example must run through the network on traced tensors; got {type(error).__name__}: {error}"
         raise RewriteError("the network", [Refusal("", reason, fix)]) from error

@@ -20,11 +20,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..checks import one_of, strings
 from ..errors import Refusal, RewriteError
 from ..rewrite.norm import norm_tensors
 from ..rewrite.walker import Edit, layer, names_of
-from ..rewrite.weighted import Read, Scaled, name_in, patterns, scaled_weight, tensor_of, weighted_layers, widths
-from .base import Builder, Method, Rewritten, followed, one_of
+from ..rewrite.weighted import Read, Scaled, name_in, scaled_weight, tensor_of, weighted_layers, widths
+from .base import Builder, Method, Rewritten, followed, setting
 
 __all__ = ["SHORTCUTS", "BatchEnsemble"]
 
@@ -88,23 +89,28 @@ class BatchEnsemble(Method):
     """Rank-one members of any network."""
 
     reduction = "mean"
+    training_only = ("init",)
 
-    members: int = 4  # M
-    init: str = "sign"  # r and s start as random signs ("sign"), as N(1, 0.5^2) ("normal"), or as "ones"
-    norm: str = "shared"  # norms: "shared", statistics pooled over members; or "own" (EnsembleBN)
-    plain: tuple[str, ...] = ()  # layers without r and s: module paths with wildcards; the papers' SHORTCUTS, say
+    members: int = setting(4, "M")
+    init: str = setting("sign", 'r and s start as random signs ("sign"), as N(1, 0.5^2) ("normal"), or as "ones"')
+    norm: str = setting("shared", 'norms: "shared", statistics pooled over members; or "own" (EnsembleBN)')
+    plain: tuple[str, ...] = setting(
+        (), "layers without r and s: module paths with wildcards; the papers' SHORTCUTS, say"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("init", self.init, tuple(INITS))
         one_of("norm", self.norm, ("shared", "own"))
-        object.__setattr__(self, "plain", patterns(self.plain))
+        object.__setattr__(self, "plain", strings("plain", self.plain, SHORTCUTS[0]))
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, fix="use Deep, which rewrites no layer")
         layers = weighted_layers("BatchEnsemble", network, example, usage, self.plain, _Factors.adds)
         if not layers:
-            raise RewriteError("BatchEnsemble", [Refusal("", "it has no layer to scale", "leave fewer layers plain")])
+            raise RewriteError(
+                "BatchEnsemble", [Refusal("", "there must be a layer to scale; got none", "leave fewer layers plain")]
+            )
         kinds = {True: "RankOne", False: "RankOneRead"}
         edits = [Edit(w.path, {"factors": self.init}, kinds[w.called]) for w in layers]
         own = {name_in(w.path, name) for w in layers for name in (*FACTORS, "bias", "in_proj_bias")}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +11,7 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from .base import Builder, Remake
 
-__all__ = ["OneRun", "collected", "epochs_before", "release", "remember", "share"]
+__all__ = ["OneRun", "collected", "epochs_before", "release", "remember"]
 
 PREFIX = "collected."
 
@@ -42,19 +41,13 @@ def collected(ensemble: Ensemble) -> int:
 
 def release(ensemble: Ensemble, members: int) -> None:
     """The last `members` that were gathered become the members."""
-    found = collected(ensemble)
-    if found < members:
+    gathered = collected(ensemble)
+    if gathered < members:
         raise ConfigError(
-            f"{members} members are gathered before the end of training, however: {found} were; "
-            f"train longer, start gathering earlier, or ask for members={max(found, 1)}"
+            f"training must gather {members} members; got {gathered}. Train longer, start gathering earlier, "
+            f"or ask for members={max(gathered, 1)}"
         )
     ensemble.regrow({name: ensemble.state.pop(PREFIX + name)[-members:] for name in ensemble.own})
-
-
-def share(name: str, value: Any) -> None:
-    """Refuse a field that is not a share of the epochs."""
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1:
-        raise ConfigError(f"{name} is a share of the epochs with 0 <= {name} < 1, however: {name}={value!r}")
 
 
 def epochs_before(start: float, epochs: int) -> int:

@@ -1,9 +1,12 @@
-"""Deep Ensembles: M networks that differ in their initialisation and in the order of their data.
+"""Deep Ensembles: M networks that differ in their initialisation and in the order of their batches.
 
 Lakshminarayanan, Pritzel, Blundell: Simple and Scalable Predictive Uncertainty Estimation using Deep Ensembles,
 NeurIPS 2017.
 
     p(y | x) = 1/M sum_m p(y | x, theta_m),    theta_m independent
+
+Members share nothing (`independent`), so a training loop may draw an order of batches for each of them; whether it does
+is the recipe's `order`.
 
 Shape: x [batch, ...] -> [members, batch, outputs]. Cost: M times one network.
 """
@@ -15,7 +18,8 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from .base import INITS, Builder, Method, Remake, one_of
+from ..checks import one_of
+from .base import INITS, Builder, Method, Remake, setting
 
 __all__ = ["Deep"]
 
@@ -24,10 +28,14 @@ __all__ = ["Deep"]
 class Deep(Method):
     """M independent copies of the network."""
 
+    independent = True
     order: ClassVar[str] = "own"
+    training_only = ("init",)
 
-    members: int = 4  # M
-    init: str = "fresh"  # "fresh": every member initialised on its own; "pretrained": all from the given weights
+    members: int = setting(4, "M")
+    init: str = setting(
+        "fresh", '"fresh": every member initialised on its own; "pretrained": all from the given weights'
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()

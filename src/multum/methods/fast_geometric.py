@@ -19,10 +19,11 @@ from typing import Any
 
 from torch import nn
 
+from ..checks import number
 from ..ensemble import Ensemble
 from ..errors import ConfigError
-from .base import Builder, Method
-from .collect import OneRun, epochs_before, release, remember, share
+from .base import Builder, Method, setting
+from .collect import OneRun, epochs_before, release, remember
 
 __all__ = ["FastGeometric"]
 
@@ -31,19 +32,21 @@ __all__ = ["FastGeometric"]
 class FastGeometric(Method):
     """Members along the end of one training run."""
 
-    members: int = 4  # M: the last members that were collected
-    start: float = 0.8  # the share of the epochs before the cycles begin
-    cycle: int = 2  # c: epochs of one cycle, an even number
-    high: float = 0.5  # a_1: the rate at the ends of a cycle, as a share of the recipe's lr (the paper's .05 of .1)
-    low: float = 0.1  # a_2: the rate in the middle, where a member is collected, as a share too (.01 of .1)
+    members: int = setting(4, "M: the last members that were collected")
+    start: float = setting(0.8, "the share of the epochs before the cycles begin")
+    cycle: int = setting(2, "c: epochs of one cycle, an even number")
+    high: float = setting(
+        0.5, "a_1: the rate at the ends of a cycle, as a share of the recipe's lr (the paper's .05 of .1)"
+    )
+    low: float = setting(0.1, "a_2: the rate in the middle, where a member is collected, as a share too (.01 of .1)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("start", self.start)
+        number("start", self.start, least=0, below=1, fix="It is a share of the epochs, such as start=0.8")
         if not isinstance(self.cycle, int) or self.cycle < 2 or self.cycle % 2:
-            raise ConfigError(f"cycle is an even number of epochs >= 2, however: cycle={self.cycle!r}")
-        if not 0 < self.low <= self.high:
-            raise ConfigError(f"the rates obey 0 < low <= high, however: low={self.low!r}, high={self.high!r}")
+            raise ConfigError(f"cycle must be an even number of epochs >= 2; got cycle={self.cycle!r}. Use cycle=2")
+        number("high", self.high, above=0)
+        number("low", self.low, above=0, most=self.high, fix=f"Here high={self.high!r}; use low <= high")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
         return OneRun(network, builder)
@@ -78,8 +81,8 @@ class FastGeometric(Method):
         if epochs < self._needed():
             fitting = max((epochs - self.cycle // 2) // self.cycle + 1, 0)
             raise ConfigError(
-                f"{self.members} members take {self._needed()} epochs in cycles of {self.cycle}, however: there are "
-                f"{epochs}; train for {self._needed()} epochs or more, or "
+                f"{self.members} members in cycles of {self.cycle} epochs must have {self._needed()} epochs; got "
+                f"{epochs}. Train for {self._needed()} epochs or more, or "
                 + (f"ask for members={fitting}" if fitting else "take a shorter cycle")
             )
 

@@ -11,7 +11,7 @@ norms (with the same relative noise) and a head. Phase 2 trains one member per s
 so that a sum over members is a sum over steps. A member sees 1/N of those steps: the paper's new heads ("reset") need
 many of them, at a rate that has not decayed by then; by default members begin with the head that has been trained.
 Shared norms have one set of running statistics, though each member trained with its own batches': members become much
-worse, and foreign items stand out (docs/results/hypernet/table3.md). Take own norms where accuracy counts.
+worse, and OOD data stands out (docs/results/hypernet/table3.md). Take own norms where accuracy counts.
 
 Wide ResNets follow the paper's Table S1: n blocks per stage, S = 2 for square convolutions, D = 2(2n-1), D = 2n-1 for
 shortcuts and for the first convolution of stage 1, D = 10 for the stem. Elsewhere a group is all layers with the same
@@ -36,58 +36,21 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from ..building import member_seeds
+from ..checks import flag, number, one_of
 from ..errors import ConfigError, Refusal, RewriteError
 from ..models.wide_resnet import WideResNet
 from ..network.copies import tensors_of
-from ..network.dependence import trace_members
-from ..rewrite.generated import (
-    Generated,
-    GeneratedProjection,
-    GeneratedWeight,
-    Slot,
-    Twin,
-    bank_path,
-    combine,
-    twin_edits,
-    weight_slots,
-)
+from ..rewrite.generated import Generated, Slot, Twin, bank_path, twin_edits, weight_slots
 from ..rewrite.norm import is_norm
-from ..rewrite.walker import Edit, layer, seeded
-from .base import Builder, Method, Rewritten, one_of
+from ..rewrite.templates import EMBEDDING
+from ..rewrite.walker import Edit, seeded
+from .base import Builder, Method, Rewritten, followed, setting
 
-__all__ = ["Hypernet", "nested_cycle"]
+__all__ = ["Hypernet"]
 
-EMBEDDING = "weight_embedding"
 ABLATIONS = ("LL", "LL+BN", "scratch")
-
-
-class _Embedding:
-    """W = theta e. Shape: bank [D, *chunk], embedding [D, S] -> chunks one behind the other along the inputs."""
-
-    chunks: int  # S
-    inputs: int  # the dimension of the input channels
-    bank: Any
-    adds: tuple[str, ...] = (EMBEDDING, "chunks", "inputs")
-
-    def prepare(self: Any, old: Tensor) -> None:
-        self.register_parameter(EMBEDDING, nn.Parameter(old.new_zeros(self.bank.templates.shape[0], self.chunks)))
-
-    def generate(self: Any) -> Tensor:
-        chunks = [combine(e, self.bank.templates) for e in self.weight_embedding.unbind(1)]
-        return torch.cat(chunks, self.inputs) if len(chunks) > 1 else chunks[0]
-
-
-@layer
-class Embedded(_Embedding, GeneratedWeight):
-    pass
-
-
-@layer
-class EmbeddedProjection(_Embedding, GeneratedProjection):
-    pass
 
 
 class _Part(NamedTuple):
@@ -110,37 +73,48 @@ class _Group(NamedTuple):
 class Hypernet(Method):
     """Members that are small embeddings of one shared hypernetwork, born late in training."""
 
-    members: int = 4  # N
-    birth_epoch: float | int = 0.6  # T0: a share of the epochs (the paper's 120 of 200), or an epoch; 0 is the start
-    sigma: float = 0.25  # sigma: noise at birth, relative to the rms of what it is added to
-    norm: str = "own"  # "own" per member, born with noise; "shared" by all (the paper's setting for OOD detection)
-    heads: str | None = None  # W_i^(L) at birth: "reset" (the paper) or "copy"; None: "copy" if more than heads is own
-    head_noise: bool = False  # whether heads get the noise too, as in the public code
-    ablation: str | None = None  # own heads alone ("LL"), heads and norms ("LL+BN"); "scratch" births at the start
-    compression: float = 1.0  # the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10
-    nested: bool = True  # nested SGD: members step in turn, theta once per turn of all by the sum of its gradients
+    takes_turns = True
+    training_only = ("birth_epoch", "sigma", "heads", "head_noise", "nested")
+
+    members: int = setting(4, "N")
+    birth_epoch: float | int = setting(
+        0.6, "T0: a share of the epochs (the paper's 120 of 200), or an epoch; 0 is the start"
+    )
+    sigma: float = setting(0.25, "sigma: noise at birth, relative to the rms of what it is added to")
+    norm: str = setting(
+        "own", '"own" per member, born with noise; "shared" by all (the paper\'s setting for OOD detection)'
+    )
+    heads: str | None = setting(
+        None, 'W_i^(L) at birth: "reset" (the paper) or "copy"; None: "copy" if more than heads is own'
+    )
+    head_noise: bool = setting(False, "whether heads get the noise too, as in the public code")
+    ablation: str | None = setting(
+        None, 'own heads alone ("LL"), heads and norms ("LL+BN"); "scratch" births at the start'
+    )
+    compression: float = setting(1.0, "the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10")
+    nested: bool = setting(
+        True, "nested SGD: members step in turn, theta once per turn of all by the sum of its gradients"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         share = isinstance(self.birth_epoch, float) and 0 <= self.birth_epoch < 1
         if not share and not (type(self.birth_epoch) is int and self.birth_epoch >= 0):
             raise ConfigError(
-                "birth_epoch is a share of the epochs, 0 <= share < 1, or a whole number of epochs, however: "
-                f"birth_epoch={self.birth_epoch!r}; the paper's is 0.6"
+                "birth_epoch must be a share of the epochs, 0 <= share < 1, or a whole number of epochs; got "
+                f"birth_epoch={self.birth_epoch!r}. The paper's is 0.6"
             )
-        for name, value, least in (("sigma", self.sigma, 0), ("compression", self.compression, 1)):
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
-                raise ConfigError(f"{name} is a number >= {least}, however: {name}={value!r}; use {name}={least}")
+        number("sigma", self.sigma, least=0)
+        number("compression", self.compression, least=1)
         one_of("norm", self.norm, ("own", "shared"))
         if self.heads is not None:
             one_of("heads", self.heads, ("reset", "copy"))
-        for name in ("head_noise", "nested"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name} is True or False, however: {name}={getattr(self, name)!r}")
+        flag("head_noise", self.head_noise)
+        flag("nested", self.nested)
         if self.ablation is not None:
             one_of("ablation", self.ablation, ABLATIONS)
         if self.ablation == "LL+BN" and self.norm == "shared":
-            raise ConfigError("ablation 'LL+BN' owns its norms, however: norm='shared'; use ablation='LL'")
+            raise ConfigError("ablation='LL+BN' must have own norms; got norm='shared'. Use ablation='LL'")
 
     # -- what a training loop asks -------------------------------------------------------------------------------------
 
@@ -156,7 +130,7 @@ class Hypernet(Method):
             return max(1, min(round(self.birth_epoch * epochs), epochs - 1))
         if self.birth_epoch >= epochs:
             raise ConfigError(
-                f"members are born before the last epoch, however: birth_epoch={self.birth_epoch} of {epochs}; use "
+                f"members must be born before the last epoch; got birth_epoch={self.birth_epoch} of {epochs}. Use "
                 f"{round(0.6 * epochs)} or 0.6"
             )
         return self.birth_epoch
@@ -166,6 +140,13 @@ class Hypernet(Method):
         if ensemble.members == 1:
             return None
         return step % ensemble.members if self.nested else int(torch.randint(ensemble.members, (), generator=generator))
+
+    def shared_step_every(self, members: int) -> int:
+        return members if self.nested else 1
+
+    def training_macs(self, macs: int, members: int) -> int:
+        """One member sees each example."""
+        return macs // members
 
     def decays(self, name: str, tensor: Tensor) -> bool:
         return name.rpartition(".")[2] != EMBEDDING
@@ -181,11 +162,11 @@ class Hypernet(Method):
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = _heads(network, example)
-        found = weight_slots(network, "Hypernet")
-        taken = {path for twin in found.twins.items() for path in twin if set(twin) & heads}
-        slots = [slot for slot in found.slots if slot.path not in heads | taken]
+        weights = weight_slots(network, "Hypernet")
+        taken = {path for twin in weights.twins.items() for path in twin if set(twin) & heads}
+        slots = [slot for slot in weights.slots if slot.path not in heads | taken]
         if not slots:
-            reason = "no linear or convolution layer besides the head is trainable: there is nothing to generate"
+            reason = "a linear or convolution layer besides the head must be trainable; got none to generate"
             raise RewriteError("Hypernet", [Refusal("", reason, "use Multihead, or Deep")])
         groups = _table_s1(network, slots, self.compression) if isinstance(network, WideResNet) else None
         groups = groups or _by_shape(slots, self.compression)
@@ -197,8 +178,8 @@ class Hypernet(Method):
                 kind = "Embedded" if slot.name == "weight" else "EmbeddedProjection"
                 edits.append(Edit(slot.path, {"source": source, "chunks": chunks, "inputs": slot.inputs}, kind))
         paths = {slot.path for slot in slots}
-        edits += twin_edits(found, paths)
-        paths |= {twin for twin, first in found.twins.items() if first in paths}
+        edits += twin_edits(weights, paths)
+        paths |= {twin for twin, first in weights.twins.items() if first in paths}
         return _Late(network, edits, self._ownership(network, heads, paths), self, groups)
 
     def _ownership(self, network: nn.Module, heads: set[str], generated: set[str]) -> Callable[[str, Tensor], bool]:
@@ -225,7 +206,7 @@ class Hypernet(Method):
         planned = ensemble.method.members
         if ensemble.members != 1 or planned == 1 or self.members != planned:
             raise ConfigError(
-                f"members are born once, of one, however: the ensemble has {ensemble.members} of {planned}"
+                f"members must be born once, of one; got {ensemble.members} of {planned} already. Build a new ensemble"
             )
         seeds = ensemble.randomness.seeds if seed is None else member_seeds(seed, self.members)
         base = {name: t.detach()[0] for name, t in ensemble.tensors(ensemble.own).items()}
@@ -233,11 +214,11 @@ class Hypernet(Method):
         for i in range(self.members):
             with seeded(seeds[i] + 1):  # + 1: not the numbers that the first member was initialised with
                 born.append(self._specialist(ensemble.network, base))
-        ensemble.regrow({name: torch.stack([one[name] for one in born]) for name in base})
+        ensemble.regrow({name: torch.stack([tensors[name] for tensors in born]) for name in base})
 
     def _specialist(self, network: nn.Module, base: dict[str, Tensor]) -> dict[str, Tensor]:
-        """What one member owns, from what the one before it had, under torch's generator."""
-        found = {}
+        """What one member owns, from what the first one had, under torch's generator."""
+        own = {}
         resets = self.heads == "reset" or (self.heads is None and self.ablation == "LL")
         for name, tensor in base.items():
             path, _, last = name.rpartition(".")
@@ -250,8 +231,8 @@ class Hypernet(Method):
                 _reset_head(new, last)
             if trains and (self.head_noise or not head):
                 new += self.sigma * new.pow(2).mean().sqrt() * torch.randn_like(new)
-            found[name] = new
-        return found
+            own[name] = new
+        return own
 
 
 def _reset_head(tensor: Tensor, name: str) -> None:
@@ -269,25 +250,26 @@ class _Late(Rewritten):
         super().__init__(network, edits, owns)
         self.method, self.groups = method, groups
         self.born = None if method._at_start else 1
-        self.base: int | None = None  # the seed of what all members start from
 
-    def member(self, seed: int) -> nn.Module:
-        one = super().member(seed)
-        if any(t.is_meta for t in tensors_of(one).values()):
-            return one
-        self.base = seed if self.base is None else self.base
-        with seeded(self.base), torch.no_grad():
+    def begin(self, seeds: Sequence[int]) -> None:
+        self.first_seed = seeds[0]  # of what all members start from
+
+    def member(self, index: int, seed: int) -> nn.Module:
+        network = super().member(index, seed)
+        if any(t.is_meta for t in tensors_of(network).values()):
+            return network
+        with seeded(self.first_seed), torch.no_grad():
             for group in self.groups:
-                self._draw(one, group)
+                self._draw(network, group)
         if self.born is None and self.method.members > 1:
-            own = {name: t.detach() for name, t in tensors_of(one).items() if self.owns(name, t)}
+            own = {name: t.detach() for name, t in tensors_of(network).items() if self.owns(name, t)}
             with seeded(seed + 1), torch.no_grad():
-                for name, value in self.method._specialist(one, own).items():
+                for name, value in self.method._specialist(network, own).items():
                     own[name].copy_(value)
-        return one
+        return network
 
-    def _draw(self, one: nn.Module, group: _Group) -> None:
-        modules: list[Any] = [one.get_submodule(part.slot.path) for part in group.parts]
+    def _draw(self, network: nn.Module, group: _Group) -> None:
+        modules: list[Any] = [network.get_submodule(part.slot.path) for part in group.parts]
         fan_in = max(part.slot.fan_in for part in group.parts)
         modules[0].bank.templates.normal_(0, math.sqrt(2 / fan_in))
         alike = defaultdict(list)
@@ -305,17 +287,11 @@ class _Late(Rewritten):
 
 def _heads(network: nn.Module, example: Any) -> set[str]:
     """Paths of the layers that no weighted layer follows."""
-    row = tree_map_only(Tensor, lambda t: t[:1], example)
-    try:
-        heads = set(trace_members(network, set(), row).heads)
-    except Exception as error:  # whatever a user's network raises on noted tensors
-        reason = f"the head could not be found by following one run: {type(error).__name__}: {error}"
-        fix = "take what reads values in Python out of forward"
-        raise RewriteError("Hypernet", [Refusal("", reason, fix)]) from error
+    heads = followed(network, example, "take what reads values in Python out of forward").heads
     if not heads:
-        reason = "the head could not be found: no weighted layer of this network leads to its output"
+        reason = "a weighted layer must lead to the network's output; got none that could be the head"
         raise RewriteError("Hypernet", [Refusal("", reason, "make the layers that forward uses its own modules")])
-    return heads
+    return set(heads)
 
 
 def _table_s1(network: WideResNet, slots: list[Slot], compression: float) -> list[_Group]:
@@ -346,27 +322,3 @@ def _by_shape(slots: list[Slot], compression: float) -> list[_Group]:
     return [
         _Group(tuple(parts), max(2, int(sum(part.chunks for part in parts) / compression))) for parts in groups.values()
     ]
-
-
-def nested_cycle(
-    loss: Callable[[int], Tensor], shared: Sequence[Tensor], own: Sequence[Sequence[Tensor]], lr: float
-) -> None:
-    """One turn of nested SGD over all members (Algorithm 1), in plain torch: the reference for a training loop.
-
-    Every member steps at once; the gradients of what they share are summed, each taken before its member's step.
-
-    Args:
-        loss: member -> its loss on its own minibatch.
-        own: the tensors of every member.
-    """
-    total = [torch.zeros_like(t) for t in shared]
-    for i, mine in enumerate(own):
-        gradients = torch.autograd.grad(loss(i), [*mine, *shared])
-        with torch.no_grad():
-            for tensor, gradient in zip(mine, gradients[: len(mine)], strict=True):
-                tensor -= lr * gradient
-            for tensor, gradient in zip(total, gradients[len(mine) :], strict=True):
-                tensor += gradient
-    with torch.no_grad():
-        for tensor, gradient in zip(shared, total, strict=True):
-            tensor -= lr * gradient

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from ..checks import number, one_of, strings
 from ..errors import ConfigError, Refusal, RewriteError
 from ..network.copies import tensors_of
 from ..network.dependence import Usage
@@ -33,14 +34,13 @@ from ..rewrite.weighted import (
     Scaled,
     Weighted,
     name_in,
-    patterns,
     scaled_weight,
     tensor_of,
     weighted_layers,
     widths,
 )
 from ..thinning.masked import without_masked
-from .base import Batch, Builder, Method, Rewritten, followed, one_of
+from .base import Batch, Builder, Method, Rewritten, followed, setting
 
 __all__ = ["Masksembles"]
 
@@ -86,24 +86,22 @@ class Masksembles(Method):
     """Masked members of any network."""
 
     reduction = "mean"
+    arranges_batches = True
 
-    members: int = 4  # n, or M: the number of masks
-    scale: float = 2.0  # S, from 1 (all members alike) to 6 (hardly any overlap)
-    where: str = "outputs"  # of every convolution but the head; or "inputs": of every one but the stem, and of the head
-    feed: str = "repeat"  # in training: "repeat", every member sees the batch; or "split", each its own part
-    plain: tuple[str, ...] = ()  # layers without a mask: module paths with wildcards
+    members: int = setting(4, "n, or M: the number of masks")
+    scale: float = setting(2.0, "S, from 1 (all members alike) to 6 (hardly any overlap)")
+    where: str = setting(
+        "outputs", 'of every convolution but the head; or "inputs": of every one but the stem, and of the head'
+    )
+    feed: str = setting("repeat", 'in training: "repeat", every member sees the batch; or "split", each its own part')
+    plain: tuple[str, ...] = setting((), "layers without a mask: module paths with wildcards")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("where", self.where, SIDES)
         one_of("feed", self.feed, ("repeat", "split"))
-        object.__setattr__(self, "plain", patterns(self.plain))
-        if isinstance(self.scale, bool) or not isinstance(self.scale, (int, float)) or not 1 <= self.scale <= 6:
-            number = isinstance(self.scale, (int, float)) and not isinstance(self.scale, bool)
-            nearest = 2 if not number or self.scale != self.scale else 1 if self.scale < 1 else 6
-            raise ConfigError(
-                f"scale is a number with 1 <= scale <= 6, however: scale={self.scale!r}; the nearest is {nearest}"
-            )
+        object.__setattr__(self, "plain", strings("plain", self.plain, "*shortcut*"))
+        number("scale", self.scale, least=1, most=6)
 
     def active(self, channels: int) -> int:
         """m: the ones of a mask.
@@ -143,10 +141,10 @@ class Masksembles(Method):
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, fix="use Deep, which rewrites no layer")
-        found = weighted_layers("Masksembles", network, example, usage, self.plain, _Mask.adds)
-        layers = self._masked(found, usage)
+        weighted = weighted_layers("Masksembles", network, example, usage, self.plain, _Mask.adds)
+        layers = self._masked(weighted, usage)
         if not layers:
-            reason = f"it has no layer whose {self.where} could be masked"
+            reason = f"there must be a layer whose {self.where} can be masked; got none"
             raise RewriteError("Masksembles", [Refusal("", reason, "add a hidden layer, or leave fewer layers plain")])
         sizes = {w.path: widths(w.module)[self.where == "outputs"] for w in layers}
         self._refuse_narrow(sizes)
@@ -171,9 +169,9 @@ class Masksembles(Method):
     def _refuse_narrow(self, sizes: dict[str, int]) -> None:
         narrow = {path: c for path, c in sizes.items() if c < LEAST and self.active(c) < c}
         if narrow:
-            found = ", ".join(f"{path or 'the network'} has {c}" for path, c in narrow.items())
+            widths_here = ", ".join(f"{c} {self.where} at {path or 'the network'}" for path, c in narrow.items())
             raise ConfigError(
-                f"a mask needs at least {LEAST} channels, however: {found} {self.where}; make them {LEAST} wide, "
+                f"a mask must have at least {LEAST} channels; got {widths_here}. Make them {LEAST} wide, "
                 f"or leave them without a mask: Masksembles(plain={tuple(narrow)!r})"
             )
 
@@ -207,17 +205,15 @@ class _Masking(Rewritten):
         names = {name_in(path, "mask") for path in sizes}
         super().__init__(network, edits, owns=lambda name, tensor: name in names)
         self.method, self.sizes = method, sizes
-        self.seeds: list[int] = []
         self.masks: dict[str, np.ndarray] = {}  # path -> [members, channels]; none on the meta device
 
     def begin(self, seeds: Sequence[int]) -> None:
-        self.seeds = list(seeds)
         if not any(t.is_meta for t in tensors_of(self.network).values()):
             self.masks = {p: self.method.masks(c, (seeds[-1], k)) for k, (p, c) in enumerate(self.sizes.items())}
 
-    def member(self, seed: int) -> nn.Module:
-        one = super().member(seed)
-        given, i = tensors_of(one), self.seeds.index(seed)
-        rows = {name_in(path, "mask"): torch.as_tensor(masks[i]) for path, masks in self.masks.items()}
-        install(one, {name: row.to(given[name]) for name, row in rows.items()})
-        return one
+    def member(self, index: int, seed: int) -> nn.Module:
+        network = super().member(index, seed)
+        old = tensors_of(network)
+        rows = {name_in(path, "mask"): torch.as_tensor(masks[index]) for path, masks in self.masks.items()}
+        install(network, {name: row.to(old[name]) for name, row in rows.items()})
+        return network

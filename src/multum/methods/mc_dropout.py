@@ -24,11 +24,12 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import ConfigError, Refusal, RewriteError
+from ..checks import number
+from ..errors import Refusal, RewriteError
 from ..network.dependence import Usage
 from ..rewrite.dropout import DROPOUTS, Drawing
 from ..rewrite.walker import Edit, layer
-from .base import Builder, Method, Rewritten, followed
+from .base import Builder, Method, Rewritten, followed, setting
 
 __all__ = ["InputDropout", "McDropout"]
 
@@ -47,17 +48,17 @@ class InputDropout(Drawing):
         """Nothing to add."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        given = [*args, *kwargs.values()]
+        inputs = [*args, *kwargs.values()]
         dropped: list[tuple[Tensor, Tensor]] = []
         # An attention layer's query, key and value are inputs alike; one tensor in all three roles is dropped once.
         for i in range(3 if isinstance(self, nn.MultiheadAttention) else 1):
-            x = given[i]
-            given[i] = next((new for old, new in dropped if old is x), None)
-            if given[i] is None:
-                given[i] = self.drop(x)
-                dropped.append((x, given[i]))
-        named = dict(zip(kwargs, given[len(args) :], strict=True))
-        return super().forward(*given[: len(args)], **named)  # type: ignore[misc]
+            x = inputs[i]
+            inputs[i] = next((new for old, new in dropped if old is x), None)
+            if inputs[i] is None:
+                inputs[i] = self.drop(x)
+                dropped.append((x, inputs[i]))
+        named = dict(zip(kwargs, inputs[len(args) :], strict=True))
+        return super().forward(*inputs[: len(args)], **named)  # type: ignore[misc]
 
     def drop(self, x: Tensor) -> Tensor:
         # Before the ensemble has handed out generators a layer is looked at, not used.
@@ -80,35 +81,34 @@ class McDropout(Method):
     reduction = "mean"
     deterministic = False
 
-    members: int = 5  # T: samples per prediction
-    rate: float | None = None  # p: of every dropout; None: the network's own rates, 0.1 where it has none
+    members: int = setting(5, "T: samples per prediction")
+    rate: float | None = setting(None, "p: of every dropout; None: the network's own rates, 0.1 where it has none")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.rate is None:
-            return
-        if isinstance(self.rate, bool) or not isinstance(self.rate, (int, float)) or not 0 <= self.rate < 1:
-            raise ConfigError(
-                f"rate is a probability with 0 <= rate < 1, or None, however: rate={self.rate!r}; "
-                f"Havasi et al. use rate={RATE}"
-            )
+        if self.rate is not None:
+            number("rate", self.rate, least=0, below=1, fix=f"Havasi et al. use rate={RATE}")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         modules = dict(network.named_modules())
         usage = followed(network, example, "give the network nn.Dropout modules that run, or use another method")
-        edits = self._kept_on(modules, usage) or self._inserted(modules, usage)
+        edits = self._always_on(modules, usage) or self._inserted(modules, usage)
         return Rewritten(network, [*_no_shortcuts(modules), *edits], owns=lambda name, tensor: False)
 
     def alone(self) -> McDropout:
         return replace(self, members=1, rate=0.0)
 
-    def _kept_on(self, modules: dict[str, nn.Module], usage: Usage) -> list[Edit]:
+    def training_macs(self, macs: int, members: int) -> int:
+        """One sample sees each example."""
+        return macs // members
+
+    def _always_on(self, modules: dict[str, nn.Module], usage: Usage) -> list[Edit]:
         """The network's own dropout modules, where they run."""
-        found: dict[str, Any] = {p: m for p, m in modules.items() if type(m) in DROPOUTS and p in usage.calls}
+        dropouts: dict[str, Any] = {p: m for p, m in modules.items() if type(m) in DROPOUTS and p in usage.calls}
         rate = self.rate
-        if rate is None and all(module.p == 0 for module in found.values()):
+        if rate is None and all(module.p == 0 for module in dropouts.values()):
             rate = RATE  # places for dropout, left unused
-        return [Edit(path, {"always": True} if rate is None else {"always": True, "p": rate}) for path in found]
+        return [Edit(path, {"always": True} if rate is None else {"always": True, "p": rate}) for path in dropouts]
 
     def _inserted(self, modules: dict[str, nn.Module], usage: Usage) -> list[Edit]:
         """New ones: in the places that are kept for dropout, else before every weighted layer but the first."""
@@ -116,12 +116,12 @@ class McDropout(Method):
         paths = [p for p in paths if p in usage.calls] or usage.layers[1:]
         put = "put nn.Dropout where it should be"
         refusals = [
-            Refusal(p, "dropout goes before a layer, however: this module holds weights and other layers", put)
+            Refusal(p, "dropout must go before a layer; got a module that holds weights and other layers", put)
             for p in paths
             if any(not p or other.startswith(f"{p}.") for other in usage.layers)
         ]
         if not paths:
-            reason = "dropout goes before every weighted layer but the first, however: there is no second one"
+            reason = "dropout goes before every weighted layer but the first, and there must be a second one; got none"
             refusals = [Refusal("", reason, f"{put}, or use another method")]
         if refusals:
             raise RewriteError("McDropout", refusals)

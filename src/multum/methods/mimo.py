@@ -27,116 +27,41 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from ..checks import number, whole
 from ..errors import ConfigError, Refusal, RewriteError, first_line
-from ..network.attributes import attributes_for
 from ..network.copies import arguments, fold_rows, trial_copy, two_rows
 from ..network.trace import follow
-from ..rewrite.walker import Edit, fold, layer, names_of
-from .base import Batch, Builder, Method, Rewritten, followed, known_path, whole
+from ..rewrite.folded import KINDS, MimoHead
+from ..rewrite.walker import Edit, fold, names_of
+from .base import Batch, Builder, Method, Rewritten, followed, known_path, setting
 
-__all__ = ["Mimo", "MimoHead", "MimoStem"]
-
-KINDS = (nn.modules.conv._ConvNd, nn.Linear)
-
-
-class _Wide:
-    """A layer M times as wide on one side. Shape: that side's channels are M blocks, member 0's first."""
-
-    members: int
-    plain: type[nn.Module]
-    weight: nn.Parameter
-    bias: nn.Parameter | None
-
-    def put(self, **tensors: Tensor | None) -> None:
-        """These tensors in place of the old ones, and the widths that follow from them."""
-        for name, new in tensors.items():
-            if new is not None:
-                old = getattr(self, name)
-                setattr(self, name, nn.Parameter(new.detach().clone(), requires_grad=old.requires_grad))
-        shape = tuple(self.weight.shape)
-        for name, width in attributes_for(self, {"weight": shape}).items():  # type: ignore[arg-type]
-            setattr(self, name, width)
-
-    def become_plain(self) -> None:
-        self.__class__ = self.plain  # type: ignore[assignment]
-        for name in ("members", "row"):
-            self.__dict__.pop(name, None)
-
-
-@layer
-class MimoStem(_Wide):
-    """The first layer: every row sees the inputs of all members."""
-
-    def adopt(self, network: nn.Module) -> None:
-        self.put(weight=torch.cat([self.weight] * self.members, self.side))
-
-    @property
-    def side(self) -> int:
-        return 0 if getattr(self, "transposed", False) else 1
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = x.unflatten(0, (self.members, -1))  # [M, B, ...]
-        if isinstance(self, nn.Linear):
-            return super().forward(x.movedim(0, -2).flatten(-2))  # [B, ..., M*C]
-        return super().forward(x.movedim(0, 1).flatten(1, 2))  # type: ignore[misc]  # [B, M*C, ...]
-
-    def fold(self) -> None:
-        """Where all members see one input, their kernels add up."""
-        self.put(weight=torch.stack(self.weight.chunk(self.members, self.side)).sum(0))
-        self.become_plain()
-
-
-@layer
-class MimoHead(_Wide):
-    """The last layer: all members' outputs, then one row for each member."""
-
-    row = 0  # the member that is left when the layer is folded
-
-    def adopt(self, network: nn.Module) -> None:
-        weight, bias = self.weight, self.bias
-        self.put(
-            weight=torch.cat([weight] * self.members, self.side),
-            bias=None if bias is None else torch.cat([bias] * self.members),
-        )
-
-    @property
-    def side(self) -> int:
-        return 1 if getattr(self, "transposed", False) else 0
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = super().forward(x)  # type: ignore[misc]
-        channel = x.ndim - 1 if isinstance(self, nn.Linear) else 1
-        return x.unflatten(channel, (self.members, -1)).movedim(channel, 0).flatten(0, 1)
-
-    def fold(self) -> None:
-        weight, bias = self.weight, self.bias
-        self.put(
-            weight=weight.chunk(self.members, self.side)[self.row],
-            bias=None if bias is None else bias.chunk(self.members)[self.row],
-        )
-        self.become_plain()
+__all__ = ["Mimo"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mimo(Method):
     """M subnetworks in one network."""
 
-    members: int = 3  # M
-    rho: float = 0.0  # rho: share of the rows in which all members get the same example while training
-    repeats: int = 1  # batch repetition: how often every example appears in one step (4 on CIFAR, 2 on ImageNet)
-    stem: str | None = None  # path of the layer that takes the M inputs; None: the first weighted layer
-    head: str | None = None  # path of the layer that gives the M outputs; None: the last weighted layer
+    arranges_batches = True
+    training_only = ("rho", "repeats")
+
+    members: int = setting(3, "M")
+    rho: float = setting(0.0, "rho: share of the rows in which all members get the same example while training")
+    repeats: int = setting(
+        1, "batch repetition: how often every example appears in one step (4 on CIFAR, 2 on ImageNet)"
+    )
+    stem: str | None = setting(None, "path of the layer that takes the M inputs; None: the first weighted layer")
+    head: str | None = setting(None, "path of the layer that gives the M outputs; None: the last weighted layer")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("repeats", self.repeats, least=1)
-        if isinstance(self.rho, bool) or not isinstance(self.rho, (int, float)) or not 0 <= self.rho <= 1:
-            near = min(max(self.rho, 0), 1) if isinstance(self.rho, (int, float)) and self.rho == self.rho else 0
-            raise ConfigError(f"rho is a share with 0 <= rho <= 1, however: rho={self.rho!r}; the nearest is {near:g}")
-        for name in ("stem", "head"):
-            path = getattr(self, name)
+        whole("repeats", self.repeats)
+        number("rho", self.rho, least=0, most=1)
+        for name, path in (("stem", self.stem), ("head", self.head)):
             if path is not None and (not isinstance(path, str) or not path):
-                raise ConfigError(f"{name} is the path of a module such as 'conv1', or None, however: {name}={path!r}")
+                raise ConfigError(
+                    f"{name} must be the path of a module, or None; got {name}={path!r}. Use 'conv1', say"
+                )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         if self.members == 1:
@@ -145,7 +70,7 @@ class Mimo(Method):
         _check_layers(network, stem, head)
         edits = [Edit(stem, {"members": self.members}, "MimoStem"), Edit(head, {"members": self.members}, "MimoHead")]
         birth = _Folded(network, edits, lambda name, tensor: False, fresh=(stem, head))
-        self._check_rows(birth.member(0), example)
+        self._check_rows(birth.member(0, 0), example)
         return birth
 
     def alone(self) -> Mimo:
@@ -169,48 +94,51 @@ class Mimo(Method):
         x, y = tree_map_only(Tensor, lambda t: t[index.to(t.device)], (x, y))
         return Batch(x, y, per_member=True)
 
-    def unfold(self, network: nn.Module, i: int) -> nn.Module:
-        """Member i as a plain network, made in place of the folded one: it sees one input, and gives one output."""
+    def unfold(self, network: nn.Module, index: int) -> nn.Module:
+        """A member sees one input, and gives one output."""
         for module in network.modules():
             if isinstance(module, MimoHead):
-                module.row = i
+                module.row = index
         return fold(network)
 
+    def training_macs(self, macs: int, members: int) -> int:
+        return macs * self.repeats
+
     def _edges(self, network: nn.Module, example: Any) -> tuple[str, str]:
-        """The paths of stem and head: as told, else found by following one example through the network."""
-        told = {"stem": self.stem, "head": self.head}
-        for name, path in told.items():
+        """The paths of stem and head: the fields', else read off one example's way through the network."""
+        named = {"stem": self.stem, "head": self.head}
+        for name, path in named.items():
             if path is not None:
                 known_path(name, path, network)
         if self.stem is not None and self.head is not None:
             return self.stem, self.head
         usage = followed(network, example, "name both layers, as in Mimo(stem=path, head=path)")
-        found = {"stem": usage.stems, "head": usage.heads}
+        ends = {"stem": usage.stems, "head": usage.heads}
         refusals = [
             Refusal(
-                ", ".join(found[name]),
-                f"Mimo needs one {place} weighted layer, the {name}, however: there are {len(found[name])}",
-                f"name the one to use, as in Mimo({name}={(found[name] or ['path'])[0]!r})"
+                ", ".join(ends[name]),
+                f"there must be one {place} weighted layer, the {name}; got {len(ends[name])}",
+                f"name the one to use, as in Mimo({name}={(ends[name] or ['path'])[0]!r})"
                 + ("; or a later layer that joins them all" if name == "stem" else ""),
             )
             for name, place in (("stem", "first"), ("head", "last"))
-            if told[name] is None and len(found[name]) != 1
+            if named[name] is None and len(ends[name]) != 1
         ]
         if refusals:
             raise RewriteError("Mimo", refusals)
-        return self.stem or found["stem"][0], self.head or found["head"][0]
+        return self.stem or ends["stem"][0], self.head or ends["head"][0]
 
-    def _check_rows(self, one: nn.Module, example: Any) -> None:
+    def _check_rows(self, folded: nn.Module, example: Any) -> None:
         """Each member's rows pass through on their own, in training and in eval, or an error says where they do not."""
-        plain = [self.unfold(trial_copy(one), i).eval() for i in range(self.members)]
-        meta = any(t.is_meta for t in one.parameters())  # there only shapes can be compared
+        plain = [self.unfold(trial_copy(folded), i).eval() for i in range(self.members)]
+        meta = any(t.is_meta for t in folded.parameters())  # there only shapes can be compared
         x = two_rows(example)
         noisy = tree_map_only(Tensor, _noisy, x)
         if not meta and _attempt(plain[0], noisy)[0] is not None:  # else noise is not an input of this network
             x = noisy
         alone = [_attempt(network, x)[0] for network in plain[: 1 if meta else None]]
         for training in (False,) if meta else (True, False):
-            out, path, reason = _attempt(trial_copy(one).train(training), fold_rows(x, self.members))
+            out, path, reason = _attempt(trial_copy(folded).train(training), fold_rows(x, self.members))
             if reason:
                 break
         else:
@@ -223,8 +151,8 @@ class Mimo(Method):
                     reason = "a member's outputs depend on the rows of another"
         if reason:
             what = (
-                "before the stem and behind the head there are members * batch rows, between them batch rows, "
-                f"counted by the first dimension, however: here they meet or mix ({reason})"
+                "members * batch rows before the stem and behind the head, and batch rows between them, must not meet "
+                f"or mix; got {reason}"
             )
             fix = (
                 "let the raw input reach no layer past the stem (no skip around it, no batch size read from it), "
@@ -263,17 +191,19 @@ def _check_layers(network: nn.Module, stem: str, head: str) -> None:
         mine = {f"{path}.{n}" for n, _ in module.named_parameters(recurse=False)}
         tied = [first for first, names in names_of(network).items() if len(names) > 1 and mine & set(names)]
         if not isinstance(module, KINDS) or "weight" not in module._parameters:
-            found, fix = f"is a convolution or a linear layer, however: {type(module).__name__}", "put one there"
+            rule, fix = f"be a convolution or a linear layer; got {type(module).__name__}", "put one there"
         elif getattr(module, "groups", 1) != 1:
-            found, fix = f"mixes all its channels, however: groups={module.groups}", "use groups=1"
+            rule, fix = f"mix all its channels; got groups={module.groups}", "use groups=1"
         elif tied:
-            found, fix = f"has tensors of its own, however: {tied[0]} is tied", "untie it"
+            rule, fix = f"have tensors of its own; got {tied[0]}, which is tied", "untie it"
         elif not all(p.requires_grad for p in module.parameters()):
-            found, fix = "is widened and starts anew, however: it is frozen", "unfreeze it with requires_grad_(True)"
+            rule, fix = "be trainable, as it is widened and starts anew; got it frozen", "unfreeze it"
         elif stem == head:
-            found, fix = "is another layer than the other end, however: they are one", "use Deep"
+            rule, fix = "be another layer than the other end; got one layer for both", "use Deep"
         else:
             continue
-        refusals.append(Refusal(path, f"the {name} {found}", f"{fix}, or name another layer, as in Mimo({name}=path)"))
+        refusals.append(
+            Refusal(path, f"the {name} must {rule}", f"{fix}, or name another layer, as in Mimo({name}=path)")
+        )
     if refusals:
         raise RewriteError("Mimo", refusals)

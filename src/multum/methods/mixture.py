@@ -24,100 +24,24 @@ from __future__ import annotations
 import logging
 import math
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ..checks import flag, number, one_of, whole
 from ..errors import ConfigError, NetworkError
 from ..network.copies import tensors_of
-from ..rewrite.generated import (
-    GeneratedProjection,
-    GeneratedWeight,
-    Slot,
-    Slots,
-    bank_path,
-    combine,
-    twin_edits,
-    weight_slots,
-)
+from ..rewrite.generated import Slot, Slots, bank_path, twin_edits, weight_slots
 from ..rewrite.norm import is_norm
-from ..rewrite.walker import Edit, layer, seeded
-from .base import Builder, Method, Rewritten, one_of, whole
+from ..rewrite.templates import COEFFICIENTS, TEMPLATES, windows
+from ..rewrite.walker import Edit, seeded
+from .base import Builder, Method, Rewritten, setting
 
 __all__ = ["Mixture"]
 
 log = logging.getLogger("multum")
-
-COEFFICIENTS = "weight_coefficients"
-TEMPLATES = "weight_templates"  # the numbers of the templates that a layer combines
-
-
-class _Mixing:
-    """theta = sum_l alpha_l T_l. Shape: bank [n, *weight], coefficients [K], template numbers [K]."""
-
-    numbers: tuple[int, ...]
-    bank: Any
-    adds: tuple[str, ...] = (COEFFICIENTS, TEMPLATES, "numbers")
-
-    def prepare(self: Any, old: Tensor) -> None:
-        if self.bank.templates.shape[0] > 1:
-            self.register_parameter(COEFFICIENTS, nn.Parameter(old.new_zeros(len(self.numbers))))
-            self.register_buffer(TEMPLATES, torch.tensor(self.numbers, device=old.device))
-
-    def generate(self: Any) -> Tensor:
-        templates = self.bank.templates
-        if templates.shape[0] == 1:
-            return templates[0]
-        # Zeros for the templates of other layers cost less than a copy of this layer's, which autograd would keep.
-        every = self.weight_coefficients.new_zeros(templates.shape[0])
-        return combine(every.scatter_add(0, self.weight_templates, self.weight_coefficients), templates)
-
-
-class _Carving:
-    """The same with templates cut out of one flat vector. Shape: bank [size], coefficients [K]."""
-
-    start: int
-    count: int  # K
-    shape: tuple[int, ...]
-    mixes: bool  # whether the vector has room for two templates of this shape
-    bank: Any
-    adds: tuple[str, ...] = (COEFFICIENTS, "start", "count", "shape", "mixes")
-
-    def prepare(self: Any, old: Tensor) -> None:
-        if self.mixes:
-            self.register_parameter(COEFFICIENTS, nn.Parameter(old.new_zeros(self.count)))
-
-    def generate(self: Any) -> Tensor:
-        cut = torch.cat(_windows(self.bank.templates, self.start, self.count * math.prod(self.shape)))
-        return combine(self.weight_coefficients, cut.view(-1, *self.shape)) if self.mixes else cut.view(self.shape)
-
-
-def _windows(blob: Tensor, start: int, length: int) -> list[Tensor]:
-    """`length` numbers from `start` on, going on at 0 behind the end."""
-    over = start + length - len(blob)
-    return [blob[start : start + length]] if over <= 0 else [blob[start:], blob[:over]]
-
-
-@layer
-class Mixed(_Mixing, GeneratedWeight):
-    pass
-
-
-@layer
-class MixedProjection(_Mixing, GeneratedProjection):
-    pass
-
-
-@layer
-class Carved(_Carving, GeneratedWeight):
-    pass
-
-
-@layer
-class CarvedProjection(_Carving, GeneratedProjection):
-    pass
 
 
 @dataclass(frozen=True)
@@ -135,7 +59,7 @@ class _Group:
 class _Allocation:
     """How a budget is spent. Shape: sizes in numbers; `blob` is the flat vector's, None where groups have banks."""
 
-    found: Slots
+    offered: Slots
     groups: tuple[_Group, ...]
     plain: int
     budget: int
@@ -155,32 +79,31 @@ class _Allocation:
 class Mixture(Method):
     """Members that mix shared templates, within a budget of parameters."""
 
-    members: int = 4  # M
-    budget: float | int = 1.0  # P: weights of all members together; 1.5 times the base network's, or 15_000_000 of them
-    templates: int = 5  # K: templates that a layer combines
-    assignment: str = "cyclic"  # t_j: "cyclic" uses every template equally; "blocks" of K, as SSN's code does
-    disjoint: bool = False  # members get templates of their own until all are handed out (the paper on ImageNet)
-    mode: str = "groups"  # "groups" of equal layers; "blob": one flat vector for all layers, for low budgets
-    singles: str = "plain"  # layers whose shape no other has: "plain" and shared, or "banks" as the thin variant
+    members: int = setting(4, "M")
+    budget: float | int = setting(
+        1.0, "P: weights of all members together; 1.5 times the base network's, or 15_000_000 of them"
+    )
+    templates: int = setting(5, "K: templates that a layer combines")
+    assignment: str = setting("cyclic", 't_j: "cyclic" uses every template equally; "blocks" of K, as SSN\'s code does')
+    disjoint: bool = setting(
+        False, "members get templates of their own until all are handed out (the paper on ImageNet)"
+    )
+    mode: str = setting("groups", '"groups" of equal layers; "blob": one flat vector for all layers, for low budgets')
+    singles: str = setting(
+        "plain", 'layers whose shape no other has: "plain" and shared, or "banks" as the thin variant'
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("templates", self.templates, least=1)
+        whole("templates", self.templates)
         one_of("assignment", self.assignment, ("cyclic", "blocks"))
         one_of("mode", self.mode, ("groups", "blob"))
         one_of("singles", self.singles, ("plain", "banks"))
-        number = isinstance(self.budget, (int, float)) and not isinstance(self.budget, bool)
-        if not number or not 0 < self.budget < math.inf:
-            raise ConfigError(
-                "budget is a positive number of parameters such as 15_000_000, or a multiple of the base network's "
-                f"weights such as 1.0, however: budget={self.budget!r}"
-            )
-        if not isinstance(self.disjoint, bool):
-            raise ConfigError(f"disjoint is True or False, however: disjoint={self.disjoint!r}")
+        weights = "Use a number of weights such as 15_000_000, or a multiple of the base network's such as 1.0"
+        number("budget", self.budget, above=0, fix=weights)
+        flag("disjoint", self.disjoint)
         if self.disjoint and self.mode == "blob":
-            raise ConfigError(
-                "disjoint templates are those of a group's bank, however: mode='blob' has one vector; use mode='groups'"
-            )
+            raise ConfigError("disjoint templates must be those of a group's bank; got mode='blob'. Use mode='groups'")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         allocation = self._allocate(network)
@@ -188,7 +111,7 @@ class Mixture(Method):
             log.warning(
                 "no two layers of this network share a shape, so there is nothing to mix between layers: every layer "
                 "gets a bank of 2 templates, and the weights cost %.3g times the base network's",
-                allocation.used / allocation.found.weights,
+                allocation.used / allocation.offered.weights,
             )
         if allocation.capped:
             log.warning(
@@ -200,6 +123,9 @@ class Mixture(Method):
             )
         return _Banks(network, self, allocation)
 
+    def sized(self, share: float, room: float | None) -> Mixture | None:
+        return None if room is None else replace(self, budget=round(room * share, 4))
+
     def alone(self) -> None:
         return None
 
@@ -207,24 +133,24 @@ class Mixture(Method):
         return name.rpartition(".")[2] != COEFFICIENTS
 
     def _allocate(self, network: nn.Module) -> _Allocation:
-        found = weight_slots(network, "Mixture")
-        if not found.slots:
+        offered = weight_slots(network, "Mixture")
+        if not offered.slots:
             raise NetworkError(
-                "Mixture mixes the weights of linear and convolution layers, however: this network has none that is "
-                "trainable; unfreeze some, or use Deep"
+                "Mixture must have the trainable weights of linear or convolution layers to mix; got none. "
+                "Unfreeze some, or use Deep"
             )
         alike: dict[tuple, list[Slot]] = defaultdict(list)
-        for slot in found.slots:
+        for slot in offered.slots:
             alike[slot.key].append(slot)
-        blob, alone = self.mode == "blob", len(alike) == len(found.slots)
-        kept = [g for g in alike.values() if blob or alone or self.singles == "banks" or len(g) > 1]
-        sizes, numels = [len(g) for g in kept], [g[0].numel for g in kept]
+        blob, alone = self.mode == "blob", len(alike) == len(offered.slots)
+        mixed = [g for g in alike.values() if blob or alone or self.singles == "banks" or len(g) > 1]
+        sizes, numels = [len(g) for g in mixed], [g[0].numel for g in mixed]
         grouped = sum(size * numel for size, numel in zip(sizes, numels, strict=True))
-        plain = found.weights - grouped
-        budget = self.budget if isinstance(self.budget, int) else int(self.budget * found.weights)
+        plain = offered.weights - grouped
+        budget = self.budget if isinstance(self.budget, int) else int(self.budget * offered.weights)
         paid: list[int] | None = None
         if alone and not blob and self.members > 1 and isinstance(self.budget, float) and self.budget == 1:
-            counts = [2] * len(kept)
+            counts = [2] * len(mixed)
         elif blob:
             counts = [(budget - plain) // numel for numel in numels]
         else:
@@ -232,28 +158,28 @@ class Mixture(Method):
             # More templates than all layers together combine would never be used, nor trained.
             combined = self.templates * (self.members if self.disjoint else 1)
             counts = [min(n, size * combined) for n, size in zip(paid, sizes, strict=True)]
-        groups = tuple(_Group(tuple(g), n, min(self.templates, n)) for g, n in zip(kept, counts, strict=True))
+        groups = tuple(_Group(tuple(g), n, min(self.templates, n)) for g, n in zip(mixed, counts, strict=True))
         if min(counts) < 1 or (self.members > 1 and max(counts) < 2):
             # One template of every group; and two of some group, so that members differ.
             one = max(numels) if blob else -(-grouped // min(sizes))
             two = 2 * min(numels) if blob else -(-2 * grouped // max(sizes))
-            self._refuse(found, budget, plain + max(one, two if self.members > 1 else 0))
+            self._refuse(offered, budget, plain + max(one, two if self.members > 1 else 0))
         if self.members > 1 and not any(g.templates > 1 and g.mixed * len(g.slots) > 1 for g in groups):
             raise ConfigError(
-                "templates is >= 2 where no two layers share a shape, however: templates=1; use 2 or more"
+                "templates must be >= 2 where no two layers share a shape; got templates=1. Use 2 or more"
             )
         needed = sum(len(g.slots) * g.mixed * g.numel for g in groups)
         size = min(budget - plain, needed) if blob else None
-        return _Allocation(found, groups, plain, budget, size, capped=paid is not None and counts != paid)
+        return _Allocation(offered, groups, plain, budget, size, capped=paid is not None and counts != paid)
 
-    def _refuse(self, found: Slots, budget: int, least: int) -> None:
-        multiple = math.ceil(1000 * least / found.weights) / 1000
+    def _refuse(self, offered: Slots, budget: int, least: int) -> None:
+        multiple = math.ceil(1000 * least / offered.weights) / 1000
         per = "the largest layer" if self.mode == "blob" else "one template of every group of layers"
         blob = "" if self.mode == "blob" else ", or mode='blob' with less"
         raise ConfigError(
-            f"budget pays for the layers that stay plain, for {per}, and for two templates somewhere, without which "
-            f"members would be alike; however: budget={self.budget!r} is {budget:,} weights; the smallest that works "
-            f"is budget={least} (or {multiple} times this network's weights){blob}"
+            f"budget must pay for the layers that stay plain, for {per}, and for two templates somewhere, without "
+            f"which members would be alike; got budget={self.budget!r}, which is {budget:,} weights. The smallest that "
+            f"works is budget={least} (or {multiple} times this network's weights){blob}"
         )
 
     def _numbers(self, group: _Group, member: int) -> list[list[int]]:
@@ -267,7 +193,7 @@ class Mixture(Method):
         """Where every layer's templates begin in the flat vector, in the network's order."""
         size, pointer, starts = allocation.blob or 0, 0, {}
         mixed = {slot.path: group.mixed for group in allocation.groups for slot in group.slots}
-        for slot in allocation.found.slots:
+        for slot in allocation.offered.slots:
             length = mixed[slot.path] * slot.numel
             overruns = self.assignment == "blocks" and pointer + length > size
             starts[slot.path] = 0 if overruns else pointer
@@ -277,7 +203,7 @@ class Mixture(Method):
     def _edits(self, allocation: _Allocation) -> list[Edit]:
         edits: list[Edit] = []
         if allocation.blob is not None:
-            source, starts = bank_path(allocation.found.slots[0]), self._starts(allocation)
+            source, starts = bank_path(allocation.offered.slots[0]), self._starts(allocation)
             edits.append(Edit(source, {"shape": [allocation.blob]}, "Bank"))
         for group in allocation.groups:
             if allocation.blob is None:
@@ -290,7 +216,7 @@ class Mixture(Method):
                     reads |= {"shape": list(slot.shape), "mixes": group.templates > 1}
                 kind = "Mixed" if allocation.blob is None else "Carved"
                 edits.append(Edit(slot.path, reads, kind if slot.name == "weight" else f"{kind}Projection"))
-        return [*edits, *twin_edits(allocation.found, allocation.paths)]
+        return [*edits, *twin_edits(allocation.offered, allocation.paths)]
 
     def describe(self, network: nn.Module, example: Any = None) -> str:
         """The allocation as a table: groups of layers, their templates, and what is left of the budget.
@@ -311,7 +237,7 @@ class Mixture(Method):
             size = f"{g.templates * g.numel:,}" if plan.blob is None else ""
             shape = "x".join(map(str, g.slots[0].shape))
             rows.append((g.slots[0].kind, str(len(g.slots)), shape, str(g.templates), str(g.mixed), size))
-        plain = str(len(plan.found.slots) - len(plan.paths))
+        plain = str(len(plan.offered.slots) - len(plan.paths))
         sums = [("blob", "", plan.blob), ("plain layers", plain, plan.plain or None), ("used", "", plan.used)]
         sums += [("budget", "", plan.budget), ("left", "", plan.budget - plan.used)]
         rows += [(name, count, "", "", "", f"{size:,}") for name, count, size in sums if size is not None]
@@ -319,7 +245,7 @@ class Mixture(Method):
         lines = ["  ".join([r[0].ljust(widths[0]), *map(str.rjust, r[1:], widths[1:])]).rstrip() for r in rows]
         coefficients = sum(len(g.slots) * g.mixed for g in plan.groups if g.templates > 1)
         lines.append(
-            f"{plan.used:,} is {plan.used / plan.found.weights:.3f} times the base network's weights; every member "
+            f"{plan.used:,} is {plan.used / plan.offered.weights:.3f} times the base network's weights; every member "
             f"owns {coefficients} coefficients, its norms and biases"
         )
         return "\n".join(lines)
@@ -330,7 +256,7 @@ class _Banks(Rewritten):
 
     def __init__(self, network: nn.Module, method: Mixture, allocation: _Allocation):
         self.method, self.allocation = method, allocation
-        generated = allocation.paths | {t for t, first in allocation.found.twins.items() if first in allocation.paths}
+        generated = allocation.paths | {t for t, first in allocation.offered.twins.items() if first in allocation.paths}
         norms = {path for path, module in network.named_modules() if is_norm(module)}
         owned = {COEFFICIENTS, "bias", "in_proj_bias", *([TEMPLATES] if method.disjoint else [])}
 
@@ -339,39 +265,37 @@ class _Banks(Rewritten):
             return path in norms or (path in generated and last in owned)
 
         super().__init__(network, method._edits(allocation), owns)
-        self.order: dict[int, int] = {}  # seed -> the member's number
 
-    def member(self, seed: int) -> nn.Module:
-        one = super().member(seed)
-        number = self.order.setdefault(seed, len(self.order))
-        if any(t.is_meta for t in tensors_of(one).values()):
-            return one
+    def member(self, index: int, seed: int) -> nn.Module:
+        network = super().member(index, seed)
+        if any(t.is_meta for t in tensors_of(network).values()):
+            return network
         with seeded(seed), torch.no_grad():
-            if number == 0:
-                self._draw_templates(one)
+            if index == 0:
+                self._draw_templates(network)
             for group in self.allocation.groups:
-                self._draw_coefficients(one, group, number)
-        return one
+                self._draw_coefficients(network, group, index)
+        return network
 
-    def _draw_templates(self, one: nn.Module) -> None:
-        for slot in self.allocation.found.slots:
+    def _draw_templates(self, network: nn.Module) -> None:
+        for slot in self.allocation.offered.slots:
             if slot.path not in self.allocation.paths:
                 continue
-            module: Any = one.get_submodule(slot.path)
+            module: Any = network.get_submodule(slot.path)
             templates, std = module.bank.templates, math.sqrt(2 / slot.fan_in)
             if self.allocation.blob is not None:
                 # As in SSN: where layers of several sizes read the same numbers, the last one sets their scale.
-                for window in _windows(templates, module.start, module.count * slot.numel):
+                for window in windows(templates, module.start, module.count * slot.numel):
                     window.normal_(0, std)
             elif module.source == bank_path(slot):
                 templates.normal_(0, std)
 
-    def _draw_coefficients(self, one: nn.Module, group: _Group, number: int) -> None:
+    def _draw_coefficients(self, network: nn.Module, group: _Group, index: int) -> None:
         if group.templates == 1:
             return
         rows = nn.init.orthogonal_(torch.empty(len(group.slots), group.mixed, dtype=torch.float64))
-        for slot, row, numbers in zip(group.slots, rows, self.method._numbers(group, number), strict=True):
-            module: Any = one.get_submodule(slot.path)
+        for slot, row, numbers in zip(group.slots, rows, self.method._numbers(group, index), strict=True):
+            module: Any = network.get_submodule(slot.path)
             module.weight_coefficients.copy_(row)
             if self.method.disjoint:
                 module.weight_templates.copy_(torch.tensor(numbers))

@@ -17,9 +17,10 @@ from typing import Any
 
 from torch import nn
 
+from ..checks import one_of
 from ..errors import ConfigError, Refusal, RewriteError
 from ..rewrite.walker import names_of
-from .base import INITS, Builder, Method, Rewritten, followed, known_path, one_of
+from .base import INITS, Builder, Method, Rewritten, followed, known_path, setting
 
 __all__ = ["Multihead"]
 
@@ -28,15 +29,15 @@ __all__ = ["Multihead"]
 class Multihead(Method):
     """M heads on one body."""
 
-    members: int = 3  # M
-    head: str | None = None  # path of the module that each member owns; None: the last weighted layers
-    init: str = "fresh"  # "fresh": every head initialised on its own; "pretrained": all from the given weights
+    members: int = setting(3, "M")
+    head: str | None = setting(None, "path of the module that each member owns; None: the last weighted layers")
+    init: str = setting("fresh", '"fresh": every head initialised on its own; "pretrained": all from the given weights')
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("init", self.init, INITS)
         if self.head is not None and (not isinstance(self.head, str) or not self.head):
-            raise ConfigError(f"head is the path of a module such as 'fc', or None, however: head={self.head!r}")
+            raise ConfigError(f"head must be the path of a module, or None; got head={self.head!r}. Use head='fc', say")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = self._heads(network, example)
@@ -64,7 +65,7 @@ class Multihead(Method):
                 [
                     Refusal(
                         path,
-                        "the head is a layer of its own, however: this module computes the outputs itself",
+                        "the head must be a layer of its own; got a module that computes the outputs itself",
                         "make the last layer an nn.Linear, or name a module, as in Multihead(head=path)",
                     )
                     for path in inner or [""]
@@ -80,10 +81,10 @@ class Multihead(Method):
             tied = [first for first, held in inside if any(held) and not all(held)]
             other = "or name another module, as in Multihead(head=path)"
             if tied:
-                reason = f"a head has tensors of its own, however: {', '.join(tied)} is tied to the body"
+                reason = f"a head must have tensors of its own; got {', '.join(tied)}, tied to the body"
                 refusals.append(Refusal(path, reason, f"untie it, {other}"))
             elif not any(p.requires_grad for p in network.get_submodule(path).parameters()):
-                reason = "a head has something to train, however: it is frozen, or has no parameters"
+                reason = "a head must have something to train; got one that is frozen, or has no parameters"
                 refusals.append(Refusal(path, reason, f"unfreeze it with requires_grad_(True), {other}"))
         if refusals and self.members > 1:
             raise RewriteError("Multihead", refusals)

@@ -7,8 +7,9 @@ A layer C_j -> C_{j+1} of the base network becomes alpha*C_j -> alpha*C_{j+1} ch
 then a network of its own, with
 
     width(C) = ceil(int(alpha * C) / M)        channels, rounded up so that members are equal
-    gamma_j  = gamma, lowered until it divides both sides and leaves 64 input channels per group;
-               1 in the stem, the head, and the first convolution of ResNet blocks
+    gamma_j  = gamma, lowered until it divides both sides and leaves 64 input channels per group, of convolutions and
+               linear layers; 1 in the stem, the head, the first convolution of ResNet blocks, and the projections of
+               attention
 
 so that parameters and mult-adds are alpha^2 / (M*gamma) of M dense networks: alpha = sqrt(M) costs one network,
 alpha = M is Deep Ensembles.
@@ -23,9 +24,9 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ConfigError
+from ..checks import number, one_of, strings, whole
 from ..thinning.thin import DENSE, Thinning, plan_thinning
-from .base import INITS, Birth, Builder, Method, one_of, whole
+from .base import INITS, Birth, Builder, Method, setting
 
 __all__ = ["Packed"]
 
@@ -35,29 +36,26 @@ class Packed(Method):
     """Thin members of any network."""
 
     reduction = "mean"
+    independent = True
 
-    members: int = 4  # M
-    alpha: float = 2  # alpha: width of all members together, in widths of the base network
-    gamma: int = 1  # gamma: subgroups of every convolution, where they fit
-    min_channels: int = 64  # the floor: input channels that a subgroup keeps
-    dense: tuple[str, ...] = DENSE  # convolutions without subgroups: "Class.child" or a module path with wildcards
-    init: str = "fresh"  # "fresh"; or "pretrained": every member keeps its own seeded choice of trained channels
+    members: int = setting(4, "M")
+    alpha: float = setting(2, "alpha: width of all members together, in widths of the base network")
+    gamma: int = setting(1, "gamma: subgroups of every convolution and linear layer, where they fit")
+    min_channels: int = setting(64, "the floor: input channels that a subgroup keeps")
+    dense: tuple[str, ...] = setting(DENSE, 'layers without subgroups: "Class.child" or a module path with wildcards')
+    init: str = setting(
+        "fresh", '"fresh"; or "pretrained": every member keeps its own seeded choice of trained channels'
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("gamma", self.gamma, least=1)
-        whole("min_channels", self.min_channels, least=1)
+        whole("gamma", self.gamma)
+        whole("min_channels", self.min_channels)
         one_of("init", self.init, INITS)
-        object.__setattr__(self, "dense", (self.dense,) if isinstance(self.dense, str) else tuple(self.dense))
-        if (
-            isinstance(self.alpha, bool)
-            or not isinstance(self.alpha, (int, float))
-            or not 0 < self.alpha <= self.members
-        ):
-            raise ConfigError(
-                f"alpha is a width with 0 < alpha <= members, however: alpha={self.alpha!r}, members={self.members}; "
-                f"alpha={self.members} gives Deep Ensembles, alpha={self.members**0.5:.3g} costs about one network"
-            )
+        object.__setattr__(self, "dense", strings("dense", self.dense, DENSE[0]))
+        deep, like_one = self.members, f"{self.members**0.5:.3g}"
+        fix = f"Here members={deep}: alpha={deep} gives Deep Ensembles, alpha={like_one} costs about one network"
+        number("alpha", self.alpha, above=0, most=self.members, fix=fix)
 
     def width(self, channels: int) -> int:
         """Channels of one member's layer.
@@ -73,6 +71,9 @@ class Packed(Method):
         )
         return _Thin(network, plan, self.init, builder)
 
+    def sized(self, share: float, room: float | None) -> Packed:
+        return replace(self, alpha=round(self.members * share, 4))
+
     def alone(self) -> Packed:
         return replace(self, members=1, alpha=1, gamma=1, init="pretrained")
 
@@ -80,8 +81,8 @@ class Packed(Method):
 class _Thin(Birth):
     def __init__(self, network: nn.Module, plan: Thinning, init: str, builder: Builder | None):
         self.network, self.plan, self.init, self.builder = network, plan, init, builder
-        self.anew = init == "fresh"
+        self.starts_fresh = init == "fresh"
         self.edits = plan.edits
 
-    def member(self, seed: int) -> nn.Module:
+    def member(self, index: int, seed: int) -> nn.Module:
         return self.plan.build(self.network, init=self.init, seed=seed, builder=self.builder)

@@ -12,8 +12,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..checks import one_of
 from ..errors import ConfigError
-from .base import INITS, Builder, Method, Remake, one_of
+from .base import INITS, Builder, Method, Remake, setting
 
 __all__ = ["Single"]
 
@@ -22,14 +23,14 @@ __all__ = ["Single"]
 class Single(Method):
     """The network as it is, behind the interface of an ensemble."""
 
-    members: int = 1  # always one
-    init: str = "pretrained"  # "pretrained": the given weights; "fresh": initialised anew
+    members: int = setting(1, "always one")
+    init: str = setting("pretrained", '"pretrained": the given weights; "fresh": initialised anew')
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("init", self.init, INITS)
         if self.members != 1:
-            raise ConfigError(f"Single has one member, however: members={self.members}; use Deep(members=...)")
+            raise ConfigError(f"Single must have one member; got members={self.members}. Use Deep(members=...)")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Remake:
         return _One(network, self.init, builder)

@@ -20,10 +20,11 @@ from typing import Any
 
 from torch import nn
 
+from ..checks import flag, number
 from ..ensemble import Ensemble
 from ..errors import ConfigError
-from .base import Builder, Method
-from .collect import OneRun, epochs_before, release, remember, share
+from .base import Builder, Method, setting
+from .collect import OneRun, epochs_before, release, remember
 
 __all__ = ["Snapshot"]
 
@@ -32,13 +33,14 @@ __all__ = ["Snapshot"]
 class Snapshot(Method):
     """Members along one training run with a cyclic learning rate."""
 
-    members: int = 5  # M: cycles, hence snapshots
-    cycles: bool = True  # cosine cycles; False: the recipe's schedule, snapshots after `start`
-    start: float = 0.8  # without cycles: the share of the epochs before the first snapshot
+    members: int = setting(5, "M: cycles, hence snapshots")
+    cycles: bool = setting(True, "cosine cycles; False: the recipe's schedule, snapshots after `start`")
+    start: float = setting(0.8, "without cycles: the share of the epochs before the first snapshot")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("start", self.start)
+        flag("cycles", self.cycles)
+        number("start", self.start, least=0, below=1, fix="It is a share of the epochs, such as start=0.8")
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
         return OneRun(network, builder)
@@ -68,8 +70,8 @@ class Snapshot(Method):
         if room < self.members:
             needed = self.members if self.cycles else math.ceil(self.members / (1 - self.start))
             raise ConfigError(
-                f"every snapshot has an epoch of its own, however: {self.members} members in {room} of {epochs} epochs"
-                f"; train for {needed} epochs, ask for members={max(room, 1)}"
+                f"every snapshot must have an epoch of its own; got {self.members} members in {room} of {epochs} epochs"
+                f". Train for {needed} epochs, ask for members={max(room, 1)}"
                 + ("" if self.cycles else ", or lower start")
             )
 

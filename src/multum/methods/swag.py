@@ -24,10 +24,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..checks import number, whole
 from ..ensemble import Ensemble
 from ..errors import ConfigError
-from .base import Builder, Method, whole
-from .collect import OneRun, epochs_before, share
+from .base import Builder, Method, setting
+from .collect import OneRun, epochs_before
 
 __all__ = ["Swag"]
 
@@ -38,20 +39,21 @@ class Swag(Method):
 
     renews_norms = True
 
-    members: int = 4  # N: samples
-    start: float = 0.8  # the share of the epochs before the first weights are collected
-    rank: int = 20  # K: columns of the low-rank part; the divisor is K - 1 even if fewer exist
-    scale: float = 1.0  # multiplies the covariance; 0 gives the average (SWA)
-    final: float | None = 0.5  # the rate while collecting, as a share of the recipe's lr; None: the recipe's schedule
+    members: int = setting(4, "N: samples")
+    start: float = setting(0.8, "the share of the epochs before the first weights are collected")
+    rank: int = setting(20, "K: columns of the low-rank part; the divisor is K - 1 even if fewer exist")
+    scale: float = setting(1.0, "multiplies the covariance; 0 gives the average (SWA)")
+    final: float | None = setting(
+        0.5, "the rate while collecting, as a share of the recipe's lr; None: the recipe's schedule"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        share("start", self.start)
+        number("start", self.start, least=0, below=1, fix="It is a share of the epochs, such as start=0.8")
         whole("rank", self.rank, least=2)
-        if not isinstance(self.scale, (int, float)) or not 0 <= self.scale < math.inf:
-            raise ConfigError(f"scale is a factor >= 0, however: scale={self.scale!r}")
-        if self.final is not None and (not isinstance(self.final, (int, float)) or not 0 < self.final <= 1):
-            raise ConfigError(f"final is a share with 0 < final <= 1, or None, however: final={self.final!r}")
+        number("scale", self.scale, least=0)
+        if self.final is not None:
+            number("final", self.final, above=0, most=1)
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
         return OneRun(network, builder)
@@ -97,8 +99,8 @@ class Swag(Method):
         """Sample the members; batch norm statistics are the run's last ones until they are computed anew."""
         if int(ensemble.state.get("swag.count", torch.zeros(()))) < 1:
             raise ConfigError(
-                "weights are collected before the members are sampled, however: none were; "
-                f"train past {self.start:.0%} of the epochs, or lower start"
+                "members must be sampled around collected weights; got none. "
+                f"Train past {self.start:.0%} of the epochs, or lower start"
             )
         samples = [self.sample(ensemble, seed) for seed in ensemble.randomness.seeds[: self.members]]
         present = ensemble.tensors(ensemble.own)

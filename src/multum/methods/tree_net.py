@@ -19,10 +19,11 @@ from typing import Any
 
 from torch import nn
 
+from ..checks import one_of
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.dependence import Usage
 from ..rewrite.walker import names_of
-from .base import INITS, Builder, Method, Rewritten, followed, one_of
+from .base import INITS, Builder, Method, Rewritten, followed, setting
 
 __all__ = ["TreeNet"]
 
@@ -33,11 +34,13 @@ STAGES = ("layer1", "layer2", "layer3")  # what residual networks call their gro
 class TreeNet(Method):
     """M branches on one trunk."""
 
-    members: int = 3  # M
-    at: str | float | None = (
-        None  # branch point: a path, or the trunk's share of the layers; None: the papers', else 0.5
+    members: int = setting(3, "M")
+    at: str | float | None = setting(
+        None, "branch point: a path, or the trunk's share of the layers; None: the papers', else 0.5"
     )
-    init: str = "fresh"  # "fresh": every branch initialised on its own; "pretrained": all from the given weights
+    init: str = setting(
+        "fresh", '"fresh": every branch initialised on its own; "pretrained": all from the given weights'
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +49,7 @@ class TreeNet(Method):
             return
         if isinstance(self.at, bool) or not isinstance(self.at, (int, float)) or not 0 < self.at < 1:
             raise ConfigError(
-                f"at is the path of a module, or a share of the layers with 0 < at < 1, however: at={self.at!r}; "
+                f"at must be the path of a module, or a share of the layers with 0 < at < 1; got at={self.at!r}. "
                 "at=0.5 shares half of them, Deep shares none, Multihead all but the last"
             )
 
@@ -61,8 +64,8 @@ class TreeNet(Method):
         ]
         if not own:
             raise ConfigError(
-                f"a branch has parameters, however: at={self.at!r} leaves none at or after it; the last weighted layer "
-                f"is {usage.layers[-1]!r}"
+                f"a branch must have parameters; got none at or after at={self.at!r}. The last weighted layer is "
+                f"{usage.layers[-1]!r}"
             )
         _check_trains(network, own, self.members)
         return Rewritten(
@@ -91,7 +94,7 @@ class TreeNet(Method):
                 [
                     Refusal(
                         ", ".join(layers),
-                        f"trunk and branch have a weighted layer each, however: {len(layers)} in all",
+                        f"trunk and branch must have a weighted layer each; got {len(layers)} in all",
                         "use Deep, or a deeper network",
                     )
                 ],
@@ -111,18 +114,18 @@ def _first_runs(network: nn.Module, usage: Usage) -> dict[str, int]:
 def _run_of(at: str, network: nn.Module, usage: Usage) -> int:
     """When the named module first ran; a list of modules, when its first one did."""
     paths = [path for path, _ in network.named_modules() if path]
-    found = [time for time, path in enumerate(usage.calls) if path == at or path.startswith(f"{at}.")]
-    if found:
-        return min(found)
+    times = [time for time, path in enumerate(usage.calls) if path == at or path.startswith(f"{at}.")]
+    if times:
+        return min(times)
     top = ", ".join(name for name, _ in network.named_children())
-    what = "it never runs" if at in paths else f"there is none. {did_you_mean(at, paths)}"
+    what = "which never runs." if at in paths else f"which the network does not have. {did_you_mean(at, paths)}"
     raise ConfigError(
-        f"at is the path of a module that runs, however: at={at!r}: {what} The network's own modules are {top}"
+        f"at must be the path of a module that runs; got at={at!r}, {what} The network's own modules are {top}"
     )
 
 
 def _check_trains(network: nn.Module, own: list[str], members: int) -> None:
     parameters = dict(network.named_parameters())
     if members > 1 and not any(name in parameters and parameters[name].requires_grad for name in own):
-        reason = "a branch has something to train, however: all of it is frozen, and members would stay the same"
+        reason = "a branch must have something to train; got all of it frozen, and members would stay the same"
         raise RewriteError("TreeNet", [Refusal(own[0].rpartition(".")[0], reason, "unfreeze it, or branch earlier")])

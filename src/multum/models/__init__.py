@@ -1,5 +1,5 @@
 """The papers' architectures, built by name and rebuilt from their recipe."""
 
-from multum.models.registry import build, names
+from .registry import build, builder, names
 
-__all__ = ["build", "names"]
+__all__ = ["build", "builder", "names"]

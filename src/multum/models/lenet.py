@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from multum.models.checks import positive_int
-from multum.models.network import Network
+from ..checks import whole
+from .network import Network
 
 __all__ = ["LeNet"]
 
@@ -29,11 +29,11 @@ class LeNet(Network):
 
     def __init__(self, *, classes: int = 10, in_channels: int = 3):
         super().__init__()
-        self.conv1 = nn.Conv2d(positive_int("in_channels", in_channels), 6, 5)
+        self.conv1 = nn.Conv2d(whole("in_channels", in_channels), 6, 5)
         self.conv2 = nn.Conv2d(6, 16, 5)
         self.conv3 = nn.Conv2d(16, 120, 5)
         self.hidden = nn.Linear(120, 84)
-        self.fc = nn.Linear(84, positive_int("classes", classes))
+        self.fc = nn.Linear(84, whole("classes", classes))
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from multum.errors import ConfigError
-from multum.models.checks import fraction, one_of, positive_int
-from multum.models.network import Network
+from ..checks import number, one_of, whole
+from ..errors import ConfigError
+from .network import Network
 
 __all__ = ["MLP"]
 
@@ -38,16 +38,16 @@ class MLP(Network):
         activation: str = "relu",
     ):
         super().__init__()
-        p = fraction("dropout", dropout)
+        p = number("dropout", dropout, least=0, below=1)
         nonlinearity = ACTIVATIONS[one_of("activation", activation, ACTIVATIONS)]
-        width = positive_int("in_features", in_features)
+        width = whole("in_features", in_features)
         layers: list[nn.Module] = []
         for next_width in _widths(hidden):
             layers += [nn.Linear(width, next_width), nonlinearity()]
             layers += [nn.Dropout(p)] if p else []
             width = next_width
         self.hidden = nn.Sequential(*layers)
-        self.fc = nn.Linear(width, positive_int("classes", classes))
+        self.fc = nn.Linear(width, whole("classes", classes))
         self.reset_parameters()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -56,9 +56,9 @@ class MLP(Network):
 
 def _widths(hidden: object) -> list[int]:
     if isinstance(hidden, (list, tuple)):
-        return [positive_int("hidden", width) for width in hidden]
+        return [whole("hidden", width) for width in hidden]
     if type(hidden) is int:
-        return [positive_int("hidden", hidden)]
+        return [whole("hidden", hidden)]
     raise ConfigError(
         f"hidden must be a width or a sequence of widths; got hidden={hidden!r}. Pass for example hidden=(200, 200)."
     )

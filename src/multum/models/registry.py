@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import inspect
+import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Integral, Real
 from typing import Any
 
+import torch
 from torch import nn
 
-from multum.errors import ConfigError, did_you_mean
-from multum.models.lenet import LeNet
-from multum.models.mlp import MLP
-from multum.models.resnet import resnet18, resnet50, resnet50x4, resnext50
-from multum.models.small_cnn import SmallCNN
-from multum.models.timm_model import timm_model
-from multum.models.wide_resnet import WideResNet
+from ..checks import number
+from ..errors import ConfigError, did_you_mean
+from ..parsing import named
+from ..thinning.thin import thin
+from .lenet import LeNet
+from .mlp import MLP
+from .resnet import resnet18, resnet50, resnet50x4, resnext50
+from .small_cnn import SmallCNN
+from .timm_model import timm_model
+from .wide_resnet import WideResNet
 
-__all__ = ["build", "names"]
+__all__ = ["build", "builder", "names"]
 
 Builder = Callable[..., nn.Module]
 
@@ -58,15 +63,47 @@ def build(name: str, **keywords: Any) -> nn.Module:
     >>> network.recipe
     {'name': 'wrn-10-1', 'keywords': {'classes': 100, 'variant': 'edward2'}}
     """
-    builder = _builder(name)
+    make = _builder(name)
     try:
         plain = {keyword: _plain(keyword, value) for keyword, value in keywords.items()}
-        _check_keywords(builder, plain)
-        network = builder(**plain)
+        _check_keywords(make, plain)
+        network = make(**plain)
     except ConfigError as error:
         raise ConfigError(f"models.build({name!r}): {error}") from error.__cause__
     network.recipe = {"name": name, "keywords": plain}  # type: ignore[assignment]
     return network
+
+
+def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Module]:
+    """What builds a network from its name and keywords in one text, for examples of one shape.
+
+    Every network takes ``thin``, a share of its width.
+
+    **Shape**: ``shape`` is that of one example: [channels, height, width], or [features] for the mlp.
+
+    >>> builder("mlp:hidden=8+8", (10,), 2)().hidden[0]
+    Linear(in_features=10, out_features=8, bias=True)
+    >>> builder("small-cnn:thin=0.5", (1, 8, 8), 10)().conv1.out_channels
+    8
+    """
+    family = "timm:" if text.startswith("timm:") else ""
+    name, keywords = named(text.removeprefix(family))
+    name = family + name
+    if name != "mlp" and len(shape) != 3:
+        raise ConfigError(f"{name} must have images [channels, height, width]; got examples {[*shape]}. Use mlp")
+    size = {"in_features": math.prod(shape)} if name == "mlp" else {"in_channels": shape[0]}
+    share = number("thin", keywords.pop("thin", 1), above=0, most=1)
+
+    def make() -> nn.Module:
+        network = build(name, **{**size, "classes": outputs, **keywords})
+        if share == 1:
+            return network
+        example = torch.zeros(2, *shape, device=next(network.parameters()).device)
+        with torch.device("cpu"):  # also where the network is built on the meta device
+            # Drawn from torch's generator, so that every member built under a seed of its own has other weights.
+            return thin(network, share, example, seed=int(torch.randint(2**62, ())))
+
+    return make
 
 
 def _builder(name: str) -> Builder:
@@ -85,17 +122,17 @@ def _builder(name: str) -> Builder:
     )
 
 
-def _check_keywords(builder: Builder, keywords: dict[str, Any]) -> None:
-    parameters = inspect.signature(builder).parameters.values()
+def _check_keywords(make: Builder, keywords: dict[str, Any]) -> None:
+    parameters = inspect.signature(make).parameters.values()
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
-    rule = f"the keywords are {', '.join(known)}"
+    rule = f"the keywords must be {', '.join(known)}"
     for keyword, value in keywords.items():
         if keyword not in known and not open_ended:
             raise ConfigError(f"{rule}; got {keyword}={value!r}. {did_you_mean(keyword, known)}")
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in keywords:
-            raise ConfigError(f"{rule}, and {p.name} has no default; it was not given. Pass {p.name}=...")
+            raise ConfigError(f"{rule}; got no {p.name}, which has no default. Pass {p.name}=...")
 
 
 def _plain(keyword: str, value: Any) -> Any:
@@ -107,9 +144,9 @@ def _plain(keyword: str, value: Any) -> Any:
     if isinstance(value, Real):
         return float(value)
     if isinstance(value, (list, tuple)):
-        return [_plain(keyword, item) for item in value]
+        return [_plain(keyword, part) for part in value]
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
-        return {key: _plain(keyword, item) for key, item in value.items()}
+        return {key: _plain(keyword, part) for key, part in value.items()}
     raise ConfigError(
         f"a keyword must be a number, a string, or a list or dict of them, so that the recipe can be saved; "
         f"got {keyword}={value!r}. Build such a network yourself and hand it to multum.ensemble."

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from multum.errors import ConfigError
-from multum.models.checks import one_of, positive_int
-from multum.models.network import Network
+from ..checks import one_of, whole
+from ..errors import ConfigError
+from .network import Network
 
 __all__ = ["BasicBlock", "Bottleneck", "ResNet", "resnet18", "resnet50", "resnet50x4", "resnext50"]
 
@@ -110,7 +110,7 @@ class ResNet(Network):
     ):
         super().__init__()
         channels = _stem_width(width)
-        classes, in_channels = positive_int("classes", classes), positive_int("in_channels", in_channels)
+        classes, in_channels = whole("classes", classes), whole("in_channels", in_channels)
         if one_of("stem", stem, STEMS) == "cifar":
             self.conv1 = nn.Conv2d(in_channels, channels, 3, 1, 1, bias=False)
         else:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from multum.models.checks import positive_int
-from multum.models.network import Network
+from ..checks import whole
+from .network import Network
 
 __all__ = ["SmallCNN"]
 
@@ -24,10 +24,10 @@ class SmallCNN(Network):
 
     def __init__(self, *, classes: int = 10, in_channels: int = 3):
         super().__init__()
-        self.conv1 = nn.Conv2d(positive_int("in_channels", in_channels), 16, 3, padding=1)
+        self.conv1 = nn.Conv2d(whole("in_channels", in_channels), 16, 3, padding=1)
         self.conv2 = nn.Conv2d(16, 32, 3, padding=1)
         self.conv3 = nn.Conv2d(32, 32, 3, padding=1)
-        self.fc = nn.Linear(32, positive_int("classes", classes))
+        self.fc = nn.Linear(32, whole("classes", classes))
         self.relu = nn.ReLU()
         self.maxpool = nn.MaxPool2d(2)
         self.avgpool = nn.AdaptiveAvgPool2d(1)

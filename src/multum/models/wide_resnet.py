@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from multum.errors import ConfigError
-from multum.models.checks import fraction, one_of, positive_int
-from multum.models.network import Network
+from ..checks import number, one_of, whole
+from ..errors import ConfigError
+from .network import Network
 
 __all__ = ["VARIANTS", "PreActivationBlock", "Variant", "WideResNet"]
 
@@ -103,7 +103,7 @@ class WideResNet(Network):
         if type(widen) is not int or widen < 1:
             rule = "the width K of wrn-D-K must be an int of at least 1"
             raise ConfigError(f"{rule}; got K={widen!r}. The narrowest is wrn-{depth}-1.")
-        classes, in_channels = positive_int("classes", classes), positive_int("in_channels", in_channels)
+        classes, in_channels = whole("classes", classes), whole("in_channels", in_channels)
         rules = _settle(variant, bias, dropout)
 
         self.conv1 = nn.Conv2d(in_channels, 16, 3, 1, 1, bias=rules.bias != "none")
@@ -147,7 +147,7 @@ def _settle(variant: str, bias: str | None, dropout: float | None) -> Variant:
     return replace(
         rules,
         bias=rules.bias if bias is None else one_of("bias", bias, BIASES),
-        dropout=rules.dropout if dropout is None else fraction("dropout", dropout),
+        dropout=rules.dropout if dropout is None else number("dropout", dropout, least=0, below=1),
     )
 
 

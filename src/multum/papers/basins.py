@@ -17,7 +17,6 @@ from ..ensemble import Ensemble
 from ..inside.between import choose_examples, corners_of, run_points
 from ..inside.landscape import interpolation, plane
 from ..inside.pictures import interpolation_plot, plane_plot
-from ..methods import Multihead
 from .results import DIGITS, Found, Line, Ordering, Picture, compared, line_over_seeds
 from .trained import Trained
 
@@ -56,7 +55,7 @@ def subnetworks(trained: Trained) -> Found:
         if not trained.seeds(row.label):
             continue
         ens, data = trained.open(row.label)
-        multihead = isinstance(row.method, Multihead)
+        multihead = row.method.name == "multihead"
         at = _corners(ens, data, "test", TEST_ITEMS)
         numbers = {f"accuracy of member {i} (%)": at.accuracy[i] for i in range(3)}
         numbers["accuracy at the mean of their weights (%)"] = at.accuracy[3]

@@ -155,14 +155,14 @@ def _picture(trained: Trained, lines: Sequence[Line]) -> Picture:
 
 
 def _by_members(trained: Trained, lines: Sequence[Line]) -> list[tuple[int, Line]]:
-    members = {row.label: getattr(row.method, "members", 1) for row in trained.run.rows}
+    members = {row.label: row.method.members for row in trained.run.rows}
     return sorted(((members[line.row], line) for line in lines), key=lambda pair: pair[0])
 
 
 def _example_row(trained: Trained) -> str:
     """The row with three members, as in the paper; if it is not done, the nearest."""
     done = [row for row in trained.run.rows if trained.seeds(row.label)]
-    return min(done, key=lambda row: abs(getattr(row.method, "members", 1) - EXAMPLE_MEMBERS)).label
+    return min(done, key=lambda row: abs(row.method.members - EXAMPLE_MEMBERS)).label
 
 
 def _example(trained: Trained, label: str) -> pd.DataFrame:

@@ -13,21 +13,14 @@ from torch import Tensor, nn
 from .. import models
 from ..building import ensemble
 from ..ensemble import Ensemble
-from ..methods import BatchEnsemble, Deep, Hypernet, Masksembles, McDropout, Method, Mimo, Single
+from ..methods import Method, Single
 from ..metrics.cost import Cost, cost
-from ..parsing import named
-from ..thinning.thin import thin
 from .base import Row
 from .facts import Facts, facts_of
 
 __all__ = ["COLUMNS", "build", "cost_of", "training_macs"]
 
-TRAINING_ONLY: dict[type[Method], tuple[str, ...]] = {
-    BatchEnsemble: ("init",),
-    Deep: ("init",),
-    Hypernet: ("birth_epoch", "sigma", "heads", "head_noise", "nested"),
-    Mimo: ("rho", "repeats"),
-}
+M_PASSES = ("batchensemble", "deep", "masksembles")  # as Packed-Ensembles counts them, whatever their members share
 
 
 def build(row: Row) -> Ensemble:
@@ -38,21 +31,16 @@ def build(row: Row) -> Ensemble:
 def _build(model: str, method: Method, facts: Facts) -> Ensemble:
     network, example = _network(model, facts)
     built = ensemble(network, method, example=example, task="classification" if facts.is_image else "regression")
-    if isinstance(method, Hypernet) and built.members < method.members:
+    if built.members < method.members:
         method.give_birth(built)
     return built
 
 
 @cache
 def _network(model: str, facts: Facts) -> tuple[nn.Module, Tensor]:
-    """The base network, which no ensemble changes, and an example of one item."""
-    name, keywords = named(model)
-    size = {"in_channels": facts.shape[0]} if facts.is_image else {"in_features": facts.shape[0]}
-    share = keywords.pop("thin", None)
+    """The base network, which no ensemble changes, and a batch of one example."""
     with torch.device("meta"):
-        network = models.build(name, **{**size, "classes": facts.outputs, **keywords})
-        example = torch.zeros(1, *facts.shape)
-    return (network if share is None else thin(network, share, example, seed=0)), example
+        return models.builder(model, facts.shape, facts.outputs)(), torch.zeros(1, *facts.shape)
 
 
 def cost_of(row: Row) -> Cost:
@@ -62,8 +50,8 @@ def cost_of(row: Row) -> Cost:
 
 def _alike(method: Method) -> Method:
     """The method without what changes its training alone: ensembles that cost the same are counted once."""
-    kept: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in TRAINING_ONLY.get(type(method), ())}
-    return replace(method, **kept)
+    defaults: dict[str, Any] = {f.name: f.default for f in fields(method) if f.name in method.training_only}
+    return replace(method, **defaults)
 
 
 @cache
@@ -72,11 +60,9 @@ def _cost(model: str, method: Method, facts: Facts) -> Cost:
 
 
 def training_macs(row: Row) -> int:
-    """Mult-adds of one training item forward, by all that is trained on it."""
-    found, method = cost_of(row), row.method
-    if isinstance(method, (Hypernet, McDropout)):  # one member, or one sample, sees each item
-        return found.macs // found.members
-    return found.macs * method.repeats if isinstance(method, Mimo) else found.macs
+    """Mult-adds of one training example forward, by all that is trained on it."""
+    counted = cost_of(row)
+    return row.method.training_macs(counted.macs, counted.members)
 
 
 def _one_network(row: Row) -> Cost:
@@ -85,9 +71,9 @@ def _one_network(row: Row) -> Cost:
 
 def _passes(row: Row, mimo: int) -> int:
     """Packed-Ensembles' counting: methods of M passes cost M times one network, whatever their members share."""
-    if isinstance(row.method, (BatchEnsemble, Deep, Masksembles)):
+    if row.method.name in M_PASSES:
         return row.method.members * _one_network(row).torchinfo
-    return cost_of(row).torchinfo * (mimo if isinstance(row.method, Mimo) else 1)
+    return cost_of(row).torchinfo * (mimo if row.method.name == "mimo" else 1)
 
 
 # Columns that need no training: of a row, and of the first row of its table where they are relative to that.

@@ -12,7 +12,7 @@ from ..building import ensemble
 from ..data import Data
 from ..data.ood import ood_sets
 from ..ensemble import Ensemble
-from ..methods import Deep, Hypernet
+from ..methods import Deep
 from ..metrics.evaluate import measure
 from ..training.averaging import refresh_norms
 from .measured import COLUMNS, columns_of
@@ -38,7 +38,7 @@ def each_with_its_own(trained: Trained) -> Found:
     """Every row whose members share norms, measured again."""
     lines: list[Line] = []
     for row in trained.run.rows:
-        if not isinstance(row.method, Hypernet) or row.method.norm != "shared" or row.method.members == 1:
+        if row.method.as_dict().get("norm") != "shared" or row.method.name != "hypernet" or row.method.members == 1:
             continue
         results = []
         for seed in trained.seeds(row.label):

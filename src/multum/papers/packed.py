@@ -46,13 +46,13 @@ def cifar_rows(data: str, network: str, methods: Mapping[str, Method] = METHODS,
     found = []
     for label, method in methods.items():
         model, recipe = NETWORKS[network], SETTINGS[data, network]
-        if isinstance(method, Packed) and network == "WR":
+        if method.name == "packed" and network == "WR":
             model += ",bias=edges"
-            if (data, method.gamma) == ("C100", 2):
-                method = Packed(members=method.members, alpha=method.alpha, gamma=1)
-        if isinstance(method, BatchEnsemble) and network == "R50":
+            if (data, method.as_dict()["gamma"]) == ("C100", 2):
+                method = Packed(members=method.members, alpha=method.as_dict()["alpha"], gamma=1)
+        if method.name == "batchensemble" and network == "R50":
             recipe = {**recipe, "lr": 0.08}
-            method = BatchEnsemble(members=method.members, init=method.init)
+            method = BatchEnsemble(members=method.members, init=method.as_dict()["init"])
         settings = {"seeds": SEEDS, "ood": ("svhn",), **changed}
         row = Row(
             label=f"{label}, {data}, {network}",
@@ -141,8 +141,8 @@ def imagenet_rows() -> tuple[Row, ...]:
             "MIMO": Mimo(members=4),
         }
         for label, method in methods.items():
-            recipe = {**A3, "clip": 5e-4} if isinstance(method, BatchEnsemble) else dict(A3)
-            if isinstance(method, Masksembles) and network == "R50x4":
+            recipe = {**A3, "clip": 5e-4} if method.name == "batchensemble" else dict(A3)
+            if method.name == "masksembles" and network == "R50x4":
                 recipe["batch_size"] = 1120
             row = Row(
                 label=f"{label}, {network}",

@@ -10,7 +10,7 @@ calling the layer that holds them: there only the second form takes effect.
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,8 +24,8 @@ __all__ = [
     "Read",
     "Scaled",
     "Weighted",
+    "is_called",
     "name_in",
-    "patterns",
     "scaled_weight",
     "tensor_of",
     "weighted_layers",
@@ -67,20 +67,20 @@ def weighted_layers(
     """
     modules = dict(network.named_modules())
     _check_patterns(plain, modules)
-    found: list[Weighted] = []
+    layers: list[Weighted] = []
     refusals: dict[str, str] = {}
     for path, module in modules.items():
         if _matches(path, plain):
             continue
         if isinstance(module, (nn.Linear, *_CONVS, nn.MultiheadAttention)):
             parent = modules[path.rpartition(".")[0]] if path else None
-            found.append(Weighted(path, module, _is_called(path, module, parent, usage)))
+            layers.append(Weighted(path, module, is_called(path, module, parent, usage.calls)))
             if problem := _problem(module, adds):
                 refusals[path] = problem
         elif isinstance(module, _UNKNOWN):
             refusals[path] = f"{type(module).__name__} has weights of its own kind, which {what} does not rewrite"
-    known = {w.path for w in found}
-    read = [w.path for w in found if not w.called]
+    known = {w.path for w in layers}
+    read = [w.path for w in layers if not w.called]
     for path in usage.layers:
         if path in known or path in refusals or _matches(path, plain):
             continue
@@ -89,7 +89,7 @@ def weighted_layers(
             refusals[path] = f"{type(modules[path]).__name__} multiplies by a weight that is no layer of its own"
     if refusals:
         raise RewriteError(what, [Refusal(path, why, _fix(what, path)) for path, why in refusals.items()])
-    return found
+    return layers
 
 
 def _by_hand(network: nn.Module, path: str, module: nn.Module, example: Any) -> bool:
@@ -107,23 +107,11 @@ def _fix(what: str, path: str) -> str:
     return f'leave it as it is, shared by all members: {what}(plain=("{path}",))'
 
 
-def patterns(plain: Any) -> tuple[str, ...]:
-    """A method's field `plain` as a tuple; one pattern may come bare.
-
-    >>> patterns("*shortcut*")
-    ('*shortcut*',)
-    """
-    found = (plain,) if isinstance(plain, str) else plain
-    if not isinstance(found, (tuple, list)) or not all(isinstance(p, str) and p for p in found):
-        raise ConfigError(f'plain is a tuple of module paths such as ("*shortcut*",), however: plain={plain!r}')
-    return tuple(found)
-
-
 def _check_patterns(plain: Sequence[str], modules: dict[str, nn.Module]) -> None:
     for pattern in plain:
         if not any(c in pattern for c in "*?[") and pattern not in modules:
             raise ConfigError(
-                f"plain names modules of the network, however: {pattern!r} is none. {did_you_mean(pattern, modules)}"
+                f"plain must name modules of the network; got {pattern!r}. {did_you_mean(pattern, modules)}"
             )
 
 
@@ -142,11 +130,12 @@ def _problem(module: nn.Module, adds: Sequence[str]) -> str | None:
     return None
 
 
-def _is_called(path: str, module: nn.Module, parent: nn.Module | None, usage: Usage) -> bool:
+def is_called(path: str, module: nn.Module, parent: nn.Module | None, calls: Collection[str]) -> bool:
+    """Whether torch's own forward of a layer makes its output, and nobody reads its weight instead."""
     own_forward = (
         type(module).forward not in _FORWARDS or getattr(type(module), "_conv_forward", None) not in _INNER_FORWARDS
     )
-    return path in usage.calls and not own_forward and not isinstance(parent, nn.TransformerEncoderLayer)
+    return path in calls and not own_forward and not isinstance(parent, nn.TransformerEncoderLayer)
 
 
 def widths(module: Any) -> tuple[int, int]:

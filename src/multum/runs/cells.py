@@ -72,14 +72,10 @@ def spec_of(method: Method) -> str:
     >>> spec_of(Packed(members=2, alpha=2))
     'packed:members=2'
     """
-    name = type(method).__name__.lower()
-    given = {
-        f.name: getattr(method, f.name)
-        for f in dataclasses.fields(method)
-        if f.default is dataclasses.MISSING or getattr(method, f.name) != f.default
-    }
-    fields = ",".join(f"{k}={'+'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in given.items())
-    return f"{name}:{fields}" if fields else name
+    defaults = {f.name: f.default for f in dataclasses.fields(method)}
+    changed = {k: v for k, v in dataclasses.asdict(method).items() if v != defaults[k]}
+    fields = ",".join(f"{k}={'+'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in changed.items())
+    return f"{method.name}:{fields}" if fields else method.name
 
 
 def _listed(text: str) -> list[str]:

@@ -20,9 +20,7 @@ from ..ensemble import Ensemble
 from ..errors import TrainingError
 from ..files import prepare_folder, write_json
 from ..methods import Method, parse
-from ..parsing import named
 from ..saving import load
-from ..thinning.thin import thin
 from ..training.batches import stream
 from ..training.checkpoint import guard
 from ..training.devices import is_first
@@ -48,26 +46,7 @@ def builder_for(text: str | None, data: Data) -> Callable[[], nn.Module]:
     >>> builder_for("small-cnn:thin=0.5", load_data("digits"))().conv1.out_channels
     8
     """
-    text = text or default_model(data)
-    if text.startswith("timm:"):
-        name, _, rest = text.removeprefix("timm:").partition(":")
-        keywords, name = named(f"x:{rest}")[1], f"timm:{name}"
-    else:
-        name, keywords = named(text)
-    shape = data.train.x.shape[1:]
-    if name != "mlp" and not data.is_image and name in models.names():
-        raise TrainingError(f"{name} is for images, however: {data.name} is a table; use --model mlp")
-    size = {"in_features": shape.numel()} if name == "mlp" else {"in_channels": shape[0]}
-    share = keywords.pop("thin", None)
-
-    def build() -> nn.Module:
-        network = models.build(name, **{**size, "classes": data.outputs, **keywords})
-        if share is None:
-            return network
-        # Drawn from torch's generator, so that every member built under a seed of its own starts from other weights.
-        return thin(network, share, data.example(), seed=int(torch.randint(2**62, ()).item()))
-
-    return build
+    return models.builder(text or default_model(data), data.train.x.shape[1:], data.outputs)
 
 
 def model_for(text: str | None, data: Data, seed: int) -> nn.Module:

@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy.sparse import coo_matrix
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten
 
 from ..errors import Refusal, RewriteError, first_line
@@ -81,12 +83,14 @@ def run_on_meta(make: Any, network: nn.Module, x: Any) -> tuple[Any, Any]:
     """A new tracer and the network's output after a run, on the meta device if that is possible."""
     tracer = make()
     try:
-        return tracer, run_traced(network, x, tracer, tracer.begin, device="meta")
+        with _SimplePads():
+            return tracer, run_traced(network, x, tracer, tracer.begin, device="meta")
     except Exception:
         # Reading values in Python is impossible on meta; there the run on the real device decides.
         tracer = make()
     try:
-        return tracer, run_traced(network, x, tracer, tracer.begin, device=None)
+        with _SimplePads():
+            return tracer, run_traced(network, x, tracer, tracer.begin, device=None)
     except Exception as error:
         reason = first_line(error)
         refusal = Refusal(
@@ -95,6 +99,16 @@ def run_on_meta(make: Any, network: nn.Module, x: Any) -> tuple[Any, Any]:
             "write it with ordinary operations, or use Deep instead of a thinner network",
         )
         raise RewriteError("thinning", [*tracer.refusals.values(), refusal]) from error
+
+
+class _SimplePads(TorchFunctionMode):
+    """Circular padding, which torch writes piece by piece, as replication: neither moves anything between channels."""
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = dict(kwargs or {})
+        if func is F.pad and "circular" in (*args[2:3], kwargs.get("mode")):
+            args, kwargs["mode"] = args[:2], "replicate"
+        return func(*args, **kwargs)
 
 
 @dataclass

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..errors import ConfigError, Refusal, RewriteError
+from ..checks import one_of
+from ..errors import Refusal, RewriteError
 from ..network.copies import skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, reset, seeded
 from .channels import Channels
@@ -59,7 +60,7 @@ class Thinning:
         }
 
     def cut(self, tensors: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
-        """Slices of the given tensors; a convolution that gets subgroups keeps the blocks on its diagonal."""
+        """Slices of the given tensors; a layer that gets subgroups keeps the blocks on its diagonal."""
         out = {}
         for name, dims in kept.items():
             tensor = tensors[name].detach()
@@ -85,9 +86,7 @@ class Thinning:
 
         What no layer initialises itself (tokens, positions) is a slice of what `builder` makes, or of the given values.
         """
-        if init not in ("fresh", "pretrained"):
-            raise ConfigError(f'init is "fresh" or "pretrained", however: init={init!r}')
-        fresh = init == "fresh"
+        fresh = one_of("init", init, ("fresh", "pretrained")) == "fresh"
         if fresh:
             self._refuse_frozen(network)
         kept = self.choose(None if fresh else seed)
@@ -108,7 +107,7 @@ class Thinning:
         """Raise where a network with these channels would connect them otherwise than the given network does."""
         before = {name.removesuffix("weight").rstrip("."): groups for name, (groups, _) in self.subgroups.items()}
         edits = tuple(
-            replace(e, attributes={**e.attributes, "groups": before[e.path]}) if e.path in before else e
+            replace(e, attributes={**e.attributes, "groups": before[e.path]}, layer=None) if e.path in before else e
             for e in self.edits
         )
         thinner = replace(self, edits=edits, subgroups={}).apply(network, kept)
@@ -141,7 +140,10 @@ class Thinning:
 
 
 def diagonal_blocks(weight: Tensor, groups: int, gamma: int) -> Tensor:
-    """[out, in/groups, ...] -> [out, in/(groups*gamma), ...]: what each subgroup's outputs see of its own inputs."""
+    """[out, in/groups, ...] -> [out, in/(groups*gamma), ...]: what each subgroup's outputs see of its own inputs.
+
+    A transposed convolution's weight is [in, out/groups, ...], and the same cut is right with the sides exchanged.
+    """
     out, inner, *kernel = weight.shape
     # g b o c i ...: groups, subgroup of the outputs, its outputs, subgroup of the inputs, its inputs
     blocks = weight.view(groups, gamma, out // (groups * gamma), gamma, inner // gamma, *kernel)

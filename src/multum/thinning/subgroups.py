@@ -1,16 +1,28 @@
-"""Subgroups of convolutions, the gamma of Packed-Ensembles: which convolutions get how many."""
+"""Subgroups, the gamma of Packed-Ensembles: which layers get how many.
+
+Convolutions, transposed ones and linear layers obey one rule: a linear layer is a convolution with a kernel of 1. A
+linear layer stays dense where its weight is read by others (nn.MultiheadAttention, the fast path of
+nn.TransformerEncoderLayer) or tied, and where its outputs belong together: in attention's projections and in gates,
+which are several layers in one, a subgroup would give queries other inputs than values.
+"""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterator
+import logging
+from collections.abc import Collection, Iterator
 
+import numpy as np
 from torch import nn
 
-from ..rewrite.walker import Edit
+from ..rewrite.grouped import GroupedLinear
+from ..rewrite.walker import Edit, names_of
+from ..rewrite.weighted import is_called
 from .channels import Channels
 
 __all__ = ["DENSE", "find_subgroups", "subgroups_that_fit"]
+
+log = logging.getLogger("multum")
 
 # "No subgroups on the first layer of ResNet's blocks" (Packed-Ensembles, appendix); WRN blocks do take them.
 DENSE = ("BasicBlock.conv1", "Bottleneck.conv1")
@@ -23,25 +35,48 @@ def find_subgroups(
     gamma: int,
     min_channels: int,
     dense: tuple[str, ...],
+    calls: Collection[str],
 ) -> dict[str, tuple[int, int]]:
-    """Weight name -> (groups before, gamma) of the convolutions that get subgroups; their edits get the groups."""
-    found = {}
+    """Weight name -> (groups before, gamma) of the layers that get subgroups; their edits get the groups.
+
+    Args:
+        calls: paths of the modules that run, and are not only read.
+    """
+    subgroups: dict[str, tuple[int, int]] = {}
+    if gamma == 1:
+        return subgroups
+    left_dense: list[str] = []
+    tied = {name for names in names_of(network).values() if len(names) > 1 for name in names}
     for path, module, parent, child in _with_parents(network):
-        weight = channels.classes.get(f"{path}.weight" if path else "weight")
-        if not isinstance(module, nn.modules.conv._ConvNd) or module.transposed or weight is None:
+        name = f"{path}.weight" if path else "weight"
+        classes = channels.classes.get(name)
+        linear = isinstance(module, nn.Linear)
+        if classes is None or not (linear or isinstance(module, nn.modules.conv._ConvNd)):
             continue
         named = any(p == f"{type(parent).__name__}.{child}" or fnmatch.fnmatchcase(path, p) for p in dense)
-        if named or not weight[0].any() or not weight[1].any():  # the stem and the head have a fixed side
+        if named or not classes[0].any() or not classes[1].any():  # the stem and the head have a fixed side
+            continue
+        if linear and not (is_called(path, module, parent, calls) and name not in tied and _alone(classes[0])):
+            left_dense.append(path)
             continue
         attributes = edits[path].attributes if path in edits else {}
-        inputs, outputs, groups = (
-            attributes.get(a, getattr(module, a)) for a in ("in_channels", "out_channels", "groups")
-        )
+        sides = ("in_features", "out_features") if linear else ("in_channels", "out_channels")
+        inputs, outputs = (attributes.get(side, getattr(module, side)) for side in sides)
+        groups = 1 if linear else attributes.get("groups", module.groups)
         fits = subgroups_that_fit(inputs // groups, outputs // groups, gamma, min_channels)
         if fits > 1:
-            found[f"{path}.weight" if path else "weight"] = (groups, fits)
-            edits[path] = Edit(path, {**attributes, "groups": groups * fits})
-    return found
+            subgroups[name] = (groups, fits)
+            edits[path] = Edit(
+                path, {**attributes, "groups": groups * fits}, GroupedLinear.__name__ if linear else None
+            )
+    if left_dense:
+        log.info("gamma leaves %s dense: tied, read by another module, or several layers in one", ", ".join(left_dense))
+    return subgroups
+
+
+def _alone(outputs: np.ndarray) -> bool:
+    """Whether every output may come or go on its own."""
+    return len(np.unique(outputs)) == len(outputs)
 
 
 def subgroups_that_fit(inputs: int, outputs: int, gamma: int, min_channels: int) -> int:

@@ -21,7 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..errors import ConfigError, ExampleError, Refusal, RewriteError, first_line
+from ..checks import number, whole
+from ..errors import ExampleError, Refusal, RewriteError, first_line
 from ..network.attributes import attributes_for, width_attributes
 from ..network.copies import arguments, tensors_of, trial_copy
 from ..network.trace import follow
@@ -52,15 +53,16 @@ def thin(
         example: one example batch.
         init: "fresh" re-runs every layer's initialisation; "pretrained" keeps slices of the given weights, channels
             chosen by the seed.
-        gamma: groups in the convolutions, where 64 input channels per group remain.
+        gamma: groups in the layers, where 64 input channels per group remain.
 
     >>> net = nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 2))
     >>> thin(net, 0.5, torch.zeros(1, 3))[0]
     Linear(in_features=3, out_features=4, bias=True)
     """
+    if not isinstance(factor, Fraction):
+        number("factor", factor, above=0, most=1)
     share = Fraction(factor).limit_denominator(1_000_000)
-    if not 0 < share <= 1:
-        raise ConfigError(f"factor is a share of the width, 0 < factor <= 1, however: factor={factor}")
+    number("factor", float(share), above=0, most=1, fix="It is the share of channels that stays, such as 0.5")
     plan = plan_thinning(network, example, lambda channels: math.ceil(share * channels), gamma=gamma)
     return plan.build(network, init=init, seed=seed)
 
@@ -69,8 +71,8 @@ def drop_channels(network: nn.Module, channels: Channels, gone: np.ndarray, exam
     """A copy of the network without these classes of channels, everything else as it was.
 
     >>> net = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
-    >>> found = trace_channels(net, torch.zeros(1, 3))
-    >>> drop_channels(net, found, found.segments[0].classes[:3], torch.zeros(1, 3))[0]
+    >>> channels = trace_channels(net, torch.zeros(1, 3))
+    >>> drop_channels(net, channels, channels.segments[0].classes[:3], torch.zeros(1, 3))[0]
     Linear(in_features=3, out_features=5, bias=True)
     """
     keep = tuple(int((~np.isin(s.classes, gone)).sum()) for s in channels.segments)
@@ -95,11 +97,10 @@ def plan_thinning(
 
     Args:
         width: channels of one member's layer, from the channels of the base network's.
-        gamma: subgroups of every convolution, lowered where fewer than `min_channels` input channels per group or an
+        gamma: subgroups of every layer, lowered where fewer than `min_channels` input channels per group or an
             uneven split would remain; never in the stem, the head, or what `dense` names ("Class.child" or a path).
     """
-    if not isinstance(gamma, int) or gamma < 1:
-        raise ConfigError(f"gamma is a whole number of subgroups >= 1, however: gamma={gamma!r}")
+    whole("gamma", gamma)
     meta = any(t.is_meta for t in tensors_of(network).values())
     x = tree_map_only(Tensor, lambda t: t[:3].to("meta") if meta else t[:3].clone(), example)
     expected = _Runs(output_of(network, x), _training_error(network, x) is None)
@@ -163,11 +164,11 @@ def _proven(
     plan = replace(draft, edits=tuple(edits.values()))
     kept = plan.choose()
     thinner = plan.apply(network, kept)
-    _run(thinner, plan.example, expected)
+    calls = _run(thinner, plan.example, expected)
     refusals = compare_wiring(thinner, plan.example, plan.channels, kept)
     if refusals:
         raise RewriteError("thinning", refusals)
-    subgroups = find_subgroups(network, draft.channels, edits, gamma, min_channels, dense)
+    subgroups = find_subgroups(network, draft.channels, edits, gamma, min_channels, dense, calls)
     if subgroups:
         plan = replace(plan, edits=tuple(edits.values()), subgroups=subgroups)
         _run(plan.apply(network, kept), plan.example, expected)
@@ -205,12 +206,14 @@ def _edits(network: nn.Module, draft: Thinning) -> dict[str, Edit]:
 
 
 class _Place:
-    """Where a run is."""
+    """Where a run is, and where it has been."""
 
-    path = ""
+    def __init__(self) -> None:
+        self.path = ""
+        self.calls: set[str] = set()
 
     def enter(self, path: str, inputs: Any) -> None:
-        """Only the path matters."""
+        self.calls.add(path)
 
 
 class _Runs(NamedTuple):
@@ -220,23 +223,24 @@ class _Runs(NamedTuple):
     trains: bool
 
 
-def _run(thinner: nn.Module, x: Any, expected: _Runs) -> None:
-    """Refuse a thinner network that does not run, or gives another output."""
+def _run(thinner: nn.Module, x: Any, expected: _Runs) -> set[str]:
+    """The modules that ran; a thinner network that does not run, or gives another output, is refused."""
     place = _Place()
     follow(thinner, place)
     fix = "name this width in the module's own code by the input's shape, or use Deep instead of a thinner network"
     try:
-        found = output_of(thinner, x)
+        out = output_of(thinner, x)
     except Exception as error:  # a user's network may raise anything
         reason = f"the thinner network does not run: {first_line(error)}"
         raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from error
-    if found.shape != expected.output.shape:
-        reason = f"the output would change from {tuple(expected.output.shape)} to {tuple(found.shape)}"
+    if out.shape != expected.output.shape:
+        reason = f"the output would change from {tuple(expected.output.shape)} to {tuple(out.shape)}"
         raise RewriteError("thinning", [Refusal("", reason, fix)])
     problem = _training_error(thinner, x) if expected.trains else None
     if problem is not None:
         reason = f"the thinner network does not run in training: {first_line(problem)}"
         raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from problem
+    return place.calls
 
 
 def _training_error(network: nn.Module, x: Any) -> Exception | None:
@@ -258,5 +262,5 @@ def output_of(network: nn.Module, x: Any) -> Tensor:
     with torch.no_grad():
         out = trial(*args, **kwargs)
     if not isinstance(out, Tensor):
-        raise ExampleError(f"a member's network returns one tensor, however: it returns {type(out).__name__}")
+        raise ExampleError(f"a member's network must return one tensor; got {type(out).__name__}")
     return out

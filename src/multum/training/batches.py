@@ -21,7 +21,6 @@ from ..data import augment, randaugment
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
-from ..methods import Method
 from .recipe import Recipe
 
 __all__ = ["Batches", "Step", "stream"]
@@ -103,7 +102,7 @@ class Batches:
         size, world, rank = recipe.batch_size, self.fabric.world_size, self.fabric.global_rank
         rows = orders[:, i * size : (i + 1) * size]
         rows = rows[:, : rows.shape[1] - rows.shape[1] % world]
-        mixes = bool(recipe.mixup or recipe.cutmix) or type(method).batch is not Method.batch
+        mixes = bool(recipe.mixup or recipe.cutmix) or method.arranges_batches
         mine = slice(rank, None, world)  # every world-size-th row, so that shares are equal
         part, whole_batch = (slice(None), None) if mixes else (mine, rows.shape[1])
         only = member if self.own_order else None

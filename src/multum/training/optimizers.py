@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError
+from ..models.timm_model import import_timm
 from .recipe import Recipe
 
 __all__ = ["Optimizers", "clip_members"]
@@ -187,10 +187,9 @@ def _build(recipe: Recipe, groups: list[dict[str, Any]]) -> Optimizer:
         return torch.optim.Adam(groups, lr=recipe.lr, foreach=True)
     if recipe.optimizer == "adamw":
         return torch.optim.AdamW(groups, lr=recipe.lr, foreach=True)
-    try:
-        from timm.optim import Lamb
-    except Exception as error:
-        raise ConfigError(f"optimizer='lamb' needs timm; it cannot be imported ({error}). pip install timm") from error
+    import_timm()
+    from timm.optim import Lamb
+
     return Lamb(groups, lr=recipe.lr)
 
 

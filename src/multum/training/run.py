@@ -121,8 +121,7 @@ class Run:
         self.moves += 1
         # Nested steps: what a member owns moves at once, what members share once per cycle by the sum of gradients. The
         # cycle runs on over epochs; its remainder at the very end is stepped too.
-        nested = member is not None and self.method.nested
-        cycle = self.ensemble.members if nested else 1
+        cycle = 1 if member is None else self.method.shared_step_every(self.ensemble.members)
         last = self.step == self.epochs * self.batches.per_epoch
         self.optimizers.step(member, shared=last or (self.moves - self.born) % cycle == 0)
 
@@ -263,8 +262,7 @@ class Run:
 
 def _apart(method: Method, recipe: Recipe) -> bool:
     """Whether each member needs an optimizer of its own."""
-    takes_turns = type(method).turn is not Method.turn
-    return takes_turns or recipe.sequential or recipe.optimizer == "lamb"
+    return method.takes_turns or recipe.sequential or recipe.optimizer == "lamb"
 
 
 def _check(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> None:
@@ -283,6 +281,5 @@ def _check(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> 
         raise TrainingError(f"keep='best' keeps one epoch's weights; {name} gathers those of several epochs")
     if recipe.keep == "best" and recipe.best_by == "accuracy" and data.task != "classification":
         raise TrainingError(f"best_by='accuracy' is for classification; got {data.task}. Use best_by='nll'")
-    mixes = type(method).batch is not Method.batch or type(method).turn is not Method.turn
-    if recipe.order == "own" and mixes and method.members > 1:
+    if recipe.order == "own" and (method.arranges_batches or method.takes_turns) and method.members > 1:
         raise TrainingError(f"order='own' gives each member its own batches; {name} decides that itself")

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from ...methods import Mixture
 from ...metrics.evaluate import SEVERITIES
 from ..base import Row
 from ..results import Picture, Result
@@ -158,7 +157,7 @@ def _regularisation(trained: Trained) -> dict[str, Picture]:
 
 def _scaling(trained: Trained) -> dict[str, Picture]:
     """Figure 3: by the number of parameters, and by the number of members at a number of parameters."""
-    mixed = [(row, row.method) for row in trained.run.rows if isinstance(row.method, Mixture)]
+    mixed: list[tuple[Row, Any]] = [(row, row.method) for row in trained.run.rows if row.method.name == "mixture"]
     budgets = {method.budget: found[0] for row, method in mixed if (found := re.findall(r"P = [^,]*", row.label))}
     measures = {"accuracy": MEASURES["accuracy"], "params": MEASURES["params"]}
     points = [Point(r.label, budgets.get(m.budget, r.label), m.members, measures) for r, m in mixed]

@@ -11,7 +11,6 @@ from matplotlib.ticker import MaxNLocator
 
 from ...figures.palette import HUES, INK, MUTED, drawing, look
 from ...figures.scales import PERCENT, ROUND
-from ...methods import Hypernet
 from ...training.recipe import Recipe
 from ..base import Row
 from ..results import Picture
@@ -146,7 +145,7 @@ def _turns(row: Row) -> dict[int, str]:
     """The epochs after which members are born, and weights averaged."""
     recipe = Recipe().with_overrides(row.recipe)
     found: dict[int, str] = {}
-    born = row.method.birth_after(recipe.epochs) if isinstance(row.method, Hypernet) else None
+    born = row.method.birth_after(recipe.epochs)
     if born:
         found[born] = "members are born"
     if recipe.average_from is not None:

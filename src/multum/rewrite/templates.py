@@ -1,0 +1,121 @@
+"""Layers whose weight is a combination of the templates in a bank, as hypernetworks and MixtureEnsembles make it."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .generated import GeneratedProjection, GeneratedWeight, combine
+from .walker import layer
+
+__all__ = [
+    "COEFFICIENTS",
+    "EMBEDDING",
+    "TEMPLATES",
+    "Carved",
+    "CarvedProjection",
+    "Embedded",
+    "EmbeddedProjection",
+    "Mixed",
+    "MixedProjection",
+    "windows",
+]
+
+EMBEDDING = "weight_embedding"
+COEFFICIENTS = "weight_coefficients"
+TEMPLATES = "weight_templates"  # the numbers of the templates that a layer combines
+
+
+class _Embedding:
+    """W = theta e. Shape: bank [D, *chunk], embedding [D, S] -> chunks one behind the other along the inputs."""
+
+    chunks: int  # S
+    inputs: int  # the dimension of the input channels
+    bank: Any
+    adds: tuple[str, ...] = (EMBEDDING, "chunks", "inputs")
+
+    def prepare(self: Any, old: Tensor) -> None:
+        self.register_parameter(EMBEDDING, nn.Parameter(old.new_zeros(self.bank.templates.shape[0], self.chunks)))
+
+    def generate(self: Any) -> Tensor:
+        chunks = [combine(e, self.bank.templates) for e in self.weight_embedding.unbind(1)]
+        return torch.cat(chunks, self.inputs) if len(chunks) > 1 else chunks[0]
+
+
+@layer
+class Embedded(_Embedding, GeneratedWeight):
+    pass
+
+
+@layer
+class EmbeddedProjection(_Embedding, GeneratedProjection):
+    pass
+
+
+class _Mixing:
+    """theta = sum_l alpha_l T_l. Shape: bank [n, *weight], coefficients [K], template numbers [K]."""
+
+    numbers: tuple[int, ...]
+    bank: Any
+    adds: tuple[str, ...] = (COEFFICIENTS, TEMPLATES, "numbers")
+
+    def prepare(self: Any, old: Tensor) -> None:
+        if self.bank.templates.shape[0] > 1:
+            self.register_parameter(COEFFICIENTS, nn.Parameter(old.new_zeros(len(self.numbers))))
+            self.register_buffer(TEMPLATES, torch.tensor(self.numbers, device=old.device))
+
+    def generate(self: Any) -> Tensor:
+        templates = self.bank.templates
+        if templates.shape[0] == 1:
+            return templates[0]
+        # Zeros for the templates of other layers cost less than a copy of this layer's, which autograd would keep.
+        every = self.weight_coefficients.new_zeros(templates.shape[0])
+        return combine(every.scatter_add(0, self.weight_templates, self.weight_coefficients), templates)
+
+
+class _Carving:
+    """The same with templates cut out of one flat vector. Shape: bank [size], coefficients [K]."""
+
+    start: int
+    count: int  # K
+    shape: tuple[int, ...]
+    mixes: bool  # whether the vector has room for two templates of this shape
+    bank: Any
+    adds: tuple[str, ...] = (COEFFICIENTS, "start", "count", "shape", "mixes")
+
+    def prepare(self: Any, old: Tensor) -> None:
+        if self.mixes:
+            self.register_parameter(COEFFICIENTS, nn.Parameter(old.new_zeros(self.count)))
+
+    def generate(self: Any) -> Tensor:
+        cut = torch.cat(windows(self.bank.templates, self.start, self.count * math.prod(self.shape)))
+        return combine(self.weight_coefficients, cut.view(-1, *self.shape)) if self.mixes else cut.view(self.shape)
+
+
+def windows(blob: Tensor, start: int, length: int) -> list[Tensor]:
+    """`length` numbers from `start` on, going on at 0 behind the end."""
+    over = start + length - len(blob)
+    return [blob[start : start + length]] if over <= 0 else [blob[start:], blob[:over]]
+
+
+@layer
+class Mixed(_Mixing, GeneratedWeight):
+    pass
+
+
+@layer
+class MixedProjection(_Mixing, GeneratedProjection):
+    pass
+
+
+@layer
+class Carved(_Carving, GeneratedWeight):
+    pass
+
+
+@layer
+class CarvedProjection(_Carving, GeneratedProjection):
+    pass
