@@ -73,7 +73,7 @@ def test_json_is_all_that_is_printed(multum) -> None:
         (["--data", "folder:nowhere"], "nowhere"),
         (["--model", "smal-cnn"], "Did you mean small-cnn"),
         (["--model", "small-cnn:depth=3"], "depth"),
-        (["--data", "diabetes", "--model", "small-cnn"], "use --model mlp"),
+        (["--data", "diabetes", "--model", "small-cnn"], "Use mlp"),
         (["epoch=3"], "Did you mean epochs"),
         (["epochs=three"], "epochs='three'"),
         (["epochs"], "For example: epochs=30"),

@@ -64,7 +64,7 @@ METHODS = {
     "deep": Row(Deep(members=3)),
     "deep-pretrained": Row(Deep(members=2, init="pretrained"), only=FEW),
     "packed": Row(Packed(members=3, alpha=2)),
-    "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1), only=FEW),
+    "packed-grouped": Row(Packed(members=2, alpha=1.5, gamma=2, min_channels=1), rounds=True, only=FEW),
     "packed-pretrained": Row(Packed(members=2, alpha=1, init="pretrained"), only=FEW),
     "batch-ensemble": Row(multum.BatchEnsemble(members=3), adds=("r", "s"), rounds=True, refuses=("lstm",)),
     "batch-ensemble-own": Row(

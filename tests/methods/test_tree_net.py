@@ -271,7 +271,7 @@ def test_unknown_branch_points():
     net.unused = nn.Linear(3, 3)
     with pytest.raises(ConfigError, match="at='unused', which never runs"):
         multum.ensemble(net, TreeNet(at="unused"), example=torch.zeros(2, 3, 8, 8))
-    with pytest.raises(ConfigError, match="got none at or after at='1'. The last weighted layer is '0'"):
+    with pytest.raises(ConfigError, match=r"got none at or after at='1'\. The last weighted layer is '0'"):
         multum.ensemble(nn.Sequential(nn.Linear(3, 3), nn.ReLU()), TreeNet(at="1"), example=torch.zeros(2, 3))
 
 

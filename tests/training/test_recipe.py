@@ -127,7 +127,7 @@ def test_averages_begin_behind_their_share() -> None:
 )
 def test_methods_that_gather_say_beforehand_whether_the_epochs_hold_them(method, epochs: int, fits: bool) -> None:
     if not fits:
-        with pytest.raises(ConfigError, match="epochs"):
+        with pytest.raises(ConfigError, match="must have"):
             method.check_epochs(epochs)
         return
     method.check_epochs(epochs)
