@@ -13,6 +13,7 @@ import pytest
 
 import multum as library
 from multum import cli
+from multum.comparing import compare as comparing
 from multum.data.sources import load_data
 from multum.runs import train as job
 from multum.training.interrupt import Stopped
@@ -43,7 +44,7 @@ def test_train_leaves_a_run_and_finds_it_again(multum, tmp_path: Path) -> None:
     assert code == 0 and "single on digits: training loss" in out and "model.safetensors" in out
     assert err.splitlines()[-1].startswith("epoch 1/1  loss ")
     assert {f.name for f in (tmp_path / "run").iterdir()} == {
-        *("checkpoints", "log.jsonl", "model.safetensors", "run.json", "training.json")
+        *(".lock", "checkpoints", "log.jsonl", "model.safetensors", "run.json", "training.json")
     }
     again, err, code = multum("train", "--out", "run", *QUICK)
     assert (again, err, code) == (out, "", 0)
@@ -79,7 +80,7 @@ def test_json_is_all_that_is_printed(multum) -> None:
         (["epochs"], "For example: epochs=30"),
         (["optimizer=adamm"], "Did you mean adam"),
         (["--accelerator", "abacus"], "abacus"),
-        (["--out", "/proc/run"], "can be written"),
+        (["--out", "/proc/run"], "must be writable"),
         (["--method", "snapshot:members=5", "epochs=2"], "5 members in 2 of 2 epochs"),
         (["--tensorboard", "epochs=1"], "pip install tensorboard"),
     ],
@@ -168,6 +169,6 @@ def test_a_stopped_comparison_says_how_to_go_on(multum, monkeypatch: pytest.Monk
     def stopped(*args, **kwargs) -> None:
         raise stop
 
-    monkeypatch.setattr(cli, "compare_methods", stopped)
+    monkeypatch.setattr(comparing, "compare", stopped)
     _, err, found = multum("compare")
     assert found == code and "the same command goes on from here" in err

@@ -1,4 +1,4 @@
-"""The command line. No logic here: every command calls a function of the library."""
+"""The command line. No logic here: every command calls a function of the library, and imports it when it is called."""
 
 from __future__ import annotations
 
@@ -14,17 +14,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from .comparing.compare import compare as compare_methods
 from .errors import MultumError
 from .figures.tables import text_table
-from .files import dumps
 from .memory import keep_memory
-from .methods import catalogue
 from .parsing import assignments
-from .runs import evaluate as evaluation
-from .runs import train as job
-from .training.devices import is_first
-from .training.interrupt import Stopped
 
 __all__ = ["main"]
 
@@ -37,14 +30,24 @@ app = typer.Typer(
 
 @contextlib.contextmanager
 def stoppable() -> Iterator[None]:
-    """A job that goes on later: Ctrl-C and SIGTERM end it with a word and the usual exit code."""
+    """A job that goes on later: Ctrl-C and SIGTERM end it with a message and the usual exit code."""
+    from .training.devices import is_first
+    from .training.interrupt import Stopped
+
     try:
         yield
     except KeyboardInterrupt as stop:
         if is_first():
-            told = str(stop) or "stopped by SIGINT"
-            Console(stderr=True).print(f"{told}; the same command goes on from here", highlight=False)
+            reason = str(stop) or "stopped by SIGINT"
+            Console(stderr=True).print(f"{reason}; the same command goes on from here", highlight=False)
         raise typer.Exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)) from None
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON."""
+    from .files import dumps
+
+    print(dumps(value))
 
 
 DATA = "digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR, csv:FILE#target=COLUMN, hf:NAME"
@@ -58,8 +61,8 @@ def root() -> None:
     [bold]compare[/bold] answers which ensemble suits your data and your budget, and writes a report. [bold]train[/bold]
     makes one ensemble, [bold]evaluate[/bold] measures what its uncertainty is worth, and [bold]predict[/bold] uses it.
 
-    Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 all is
-    well, 1 some methods of a comparison failed, 2 something was asked wrongly, 130 stopped.
+    Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 success,
+    1 some methods of a comparison failed, 2 an invalid command or data, 130 stopped.
     """
 
 
@@ -78,10 +81,10 @@ def compare(
     ] = None,
     ood: Annotated[
         list[str] | None,
-        typer.Option(help="A foreign data set, again for another, or none; by default classes that are held out"),
+        typer.Option(help="An OOD data set; repeat for more, or none. By default, classes that are held out"),
     ] = None,
     shift: Annotated[
-        str, typer.Option(help="Corrupted images: none, quick (4 kinds, 1,000 items) or all (15)")
+        str, typer.Option(help="Corrupted images: none, quick (4 kinds, 1,000 examples) or all (15)")
     ] = "quick",
     out: Annotated[Path, typer.Option(help="The folder of the report and all runs")] = Path("runs/compare"),
     jobs: Annotated[int, typer.Option(help="Cells at once, each in a process of its own")] = 1,
@@ -98,6 +101,8 @@ def compare(
 
     Example: [bold]multum compare --data csv:churn.csv#target=left --budget 2x --out runs/churn[/bold]
     """
+    from .comparing.compare import compare as compare_methods
+
     with stoppable():
         document = compare_methods(
             data,
@@ -120,7 +125,7 @@ def compare(
     from . import reports  # with matplotlib and pandas, which other commands need not wait for
 
     if as_json:
-        print(dumps(document))
+        print_json(document)
     else:
         Console().print(reports.terminal(document))
         advice = document["advice"]
@@ -151,8 +156,11 @@ def train(
 
     Example: [bold]multum train --data digits --method deep:members=4 --out runs/deep epochs=20[/bold]
     """
+    from .runs import train as training
+    from .training.devices import is_first
+
     with stoppable():
-        found = job.train(
+        trained = training.train(
             data,
             model,
             method,
@@ -167,13 +175,13 @@ def train(
             checkpoint_seconds=checkpoint_seconds,
         )
     if is_first():
-        print(dumps(found) if as_json else job.summary(found, out))
+        print_json(trained) if as_json else print(training.summary(trained, out))
 
 
 @app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="A run folder that `multum train` left")],
-    ood: Annotated[list[str] | None, typer.Option(help="A foreign data set; may be given more than once")] = None,
+    ood: Annotated[list[str] | None, typer.Option(help="An OOD data set; repeat for more")] = None,
     shift: Annotated[
         bool, typer.Option("--shift", help="Also under the 15 corruptions of CIFAR-C, 5 severities each")
     ] = False,
@@ -184,12 +192,13 @@ def evaluate(
 
     Example: [bold]multum evaluate runs/deep --ood mnist --ood kmnist[/bold]
     """
-    found = evaluation.evaluate_run(run, ood or [], shift=shift, speed=speed, progress=not as_json)
+    from .runs.evaluate import evaluate_run, tables
+
+    numbers = evaluate_run(run, ood or [], shift=shift, speed=speed, progress=not as_json)
     if as_json:
-        print(dumps(found))
+        print_json(numbers)
     else:
-        for table in evaluation.tables(found):
-            Console().print(table)
+        Console().print(*tables(numbers), sep="\n")
 
 
 @app.command()
@@ -199,7 +208,7 @@ def predict(
         Path, typer.Argument(help="A csv or parquet table, an npz or npy array, an image, or a folder of images")
     ],
     out: Annotated[Path | None, typer.Option(help="Write a .csv or .json file instead of printing a table")] = None,
-    coverage: Annotated[float | None, typer.Option(help="Abstain so that this share of items is answered")] = None,
+    coverage: Annotated[float | None, typer.Option(help="Abstain so that this share of examples is answered")] = None,
     risk: Annotated[float | None, typer.Option(help="Abstain so that at most this share of answers is wrong")] = None,
     temperature: Annotated[bool, typer.Option("--temperature", help="Calibrate first, on the validation part")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
@@ -216,7 +225,7 @@ def predict(
     if out is not None:
         prediction.write(frame, out)
     elif as_json:
-        print(dumps(frame.to_dict("records")))
+        print_json(frame.to_dict("records"))
     else:
         Console().print(prediction.table(frame))
 
@@ -228,7 +237,7 @@ def reproduce(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan: cells, mult-adds, hours.")] = False,
     scale: Annotated[str, typer.Option(help="cpu (reduced so that two cores finish it) or paper")] = "cpu",
     seed: Annotated[
-        list[int] | None, typer.Option(help="One of the item's seeds, again for another; by default all")
+        list[int] | None, typer.Option(help="One of the item's seeds; repeat for more, by default all")
     ] = None,
     out: Annotated[Path, typer.Option(help="The folder of the cells, shared by all items")] = Path("runs/reproduce"),
     pages: Annotated[Path | None, typer.Option(help="Where JSON, page and figures go; by default --out")] = None,
@@ -255,14 +264,14 @@ def reproduce(
     from .papers.reproduce import reproduce as run_item
 
     if list_all or item is None:
-        told: Any = catalogue_of_items() if as_json else show.listing()
+        listing: Any = catalogue_of_items() if as_json else show.listing()
     elif dry_run:
         planned = plan(find(item).run(scale))
-        told = planned.document() if as_json else show.planned(planned, find(item), scale)
+        listing = planned.document() if as_json else show.planned(planned, find(item), scale)
     else:
-        told = None
-    if told is not None:
-        print(dumps(told)) if as_json else Console().print(told)
+        listing = None
+    if listing is not None:
+        print_json(listing) if as_json else Console().print(listing)
         return
     assert item is not None
     with stoppable():
@@ -280,7 +289,7 @@ def reproduce(
             progress=not as_json,
         )
     if as_json:
-        print(dumps(document))
+        print_json(document)
     else:
         Console().print(show.result(document))
         place = (pages or out) / item
@@ -297,19 +306,20 @@ def methods(
 
     Example: [bold]multum methods[/bold]
     """
-    found = catalogue()
+    from .methods import catalogue
+
     if as_json:
-        print(dumps(found))
+        print_json(catalogue())
         return
     rows = [
         [e["name"], e["summary"], "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in e["fields"])]
-        for e in found
+        for e in catalogue()
     ]
     Console().print(text_table(["name", "what it is", "fields"], rows, row_lines=True))
 
 
 def main() -> None:
-    """Run the command line; multum's own errors are told without a traceback."""
+    """Run the command line; multum's own errors are printed without a traceback."""
     keep_memory()
     try:
         app()

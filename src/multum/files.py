@@ -29,6 +29,7 @@ __all__ = [
     "plain",
     "prepare_folder",
     "read_json",
+    "set_aside",
     "write_bytes",
     "write_json",
     "write_tensors",
@@ -148,6 +149,19 @@ def prepare_folder(folder: Path) -> None:
     except OSError as error:
         raise FileError(
             f"the folder {folder} must be writable; got {error.strerror or error}. Choose another one with --out"
+        ) from error
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a damaged file or folder to NAME.damaged-1, -2, ..., so that another can take its place; its new path."""
+    number = 1
+    while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
+        number += 1
+    try:
+        return path.rename(aside)
+    except OSError as error:
+        raise FileError(
+            f"{path} must be free to be renamed; got {error.strerror or error}. Check the permissions of its folder"
         ) from error
 
 

@@ -43,7 +43,7 @@ def sequential(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str
     return out, multum.compare("digits", None, "single,packed:members=2", out=out, **QUICK)
 
 
-def test_files_table_and_a_default_foreign_set(sequential: tuple[Path, dict[str, Any]]) -> None:
+def test_files_table_and_a_default_ood_set(sequential: tuple[Path, dict[str, Any]]) -> None:
     out, document = sequential
     assert {"report.html", "report.json", "report.md", "figures"} <= {p.name for p in out.iterdir()}
     assert json.loads((out / "report.json").read_text()) == document
@@ -92,7 +92,7 @@ def test_ray_gives_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_p
 def test_files_come_back_from_workers_that_do_not_see_the_folder(tmp_path: Path) -> None:
     cell = Cell("single", 0, "digits", "small-cnn", multum.Single(), {"epochs": 1})
     outcome, files = runners._task(cell, str(tmp_path / "elsewhere"), "mark", 1)
-    assert outcome.done and {RESULT, "items.safetensors", "model.safetensors", "log.jsonl", "run.json"} <= set(files)
+    assert outcome.done and {RESULT, "examples.safetensors", "model.safetensors", "log.jsonl", "run.json"} <= set(files)
     assert not (tmp_path / "elsewhere").exists()
 
 
@@ -187,9 +187,9 @@ def test_one_comparison_at_a_time(tmp_path: Path) -> None:
         ({"recipe": {"lrr": 1}}, ConfigError, "Did you mean lr"),
         ({"seeds": 0}, ConfigError, "seeds"),
         ({"jobs": 0}, ConfigError, "jobs"),
-        ({"on": "mars"}, ConfigError, "here or on ray"),
+        ({"on": "mars"}, ConfigError, "'here' or 'ray'"),
         ({"shift": "some"}, ConfigError, "none, quick or all"),
-        ({"budget": "cheap"}, ConfigError, "a budget is"),
+        ({"budget": "cheap"}, ConfigError, "`budget` must be"),
         ({"data": "diabetes", "ood": ["mnist"]}, ConfigError, "regression"),
         ({"ood": ["nowhere"]}, DataError, "nowhere"),
     ],

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 import multum
 from multum.comparing.advice import advise
 from multum.comparing.budget import Budget
 from multum.comparing.gather import rows_of
 from multum.runs.cells import Cell
+from multum.runs.work import Finished
 
 SEEDS = (0, 1, 2)
 
@@ -33,23 +32,29 @@ def result(nll: float, params: int = 100, macs: int = 1000, part: str = "same", 
     }
 
 
-def write_items(cells: list[Cell], out: Path, shifts: dict[str, float], spread: float = 0.1) -> None:
-    for c in cells:
-        noise = torch.randn(400, generator=torch.Generator().manual_seed(c.seed))
-        own = spread * torch.randn(400, generator=torch.Generator().manual_seed(100 + c.seed + len(c.label)))
-        values = noise + own + shifts[c.label]
-        (out / c.name).mkdir(parents=True)
-        save_file({"nll": values, "accuracy": (values < 0).float()}, out / c.name / "items.safetensors")
+def finished(results: dict[str, dict[int, dict[str, Any]]], shifts: dict[str, float]) -> Any:
+    """Results with values of 400 test examples, which are the same for all methods but for noise and a shift."""
+
+    def examples(label: str, seed: int) -> dict[str, torch.Tensor]:
+        noise = torch.randn(400, generator=torch.Generator().manual_seed(seed))
+        own = 0.1 * torch.randn(400, generator=torch.Generator().manual_seed(100 + seed + len(label)))
+        values = noise + own + shifts[label]
+        return {"nll": values, "accuracy": (values < 0).float()}
+
+    return {
+        label: {seed: Finished(values, examples(label, seed)) for seed, values in seeds.items()}
+        for label, seeds in results.items()
+    }
 
 
-def test_means_errors_and_the_best(tmp_path: Path) -> None:
+def test_means_errors_and_the_best() -> None:
     cells = cells_of(single=multum.Single(), deep=multum.Deep())
-    write_items(cells, tmp_path, {"single": 0.5, "deep": 0.0})
-    found = {
+    results = {
         "single": {s: result(0.5 + 0.1 * s, ece=0.2) for s in SEEDS},
         "deep": {s: result(0.3 + 0.1 * s, params=400, ece=0.1 + 0.3 * s) for s in SEEDS},
     }
-    columns, rows = rows_of(cells, found, {}, {"single": 1.0, "deep": 4.0}, tmp_path)
+    shifts = {"single": 0.5, "deep": 0.0}
+    columns, rows = rows_of(cells, finished(results, shifts), {}, {"single": 1.0, "deep": 4.0})
     single, deep = rows
     assert deep["values"]["nll"]["mean"] == pytest.approx(0.4)
     assert deep["values"]["nll"]["error"] == pytest.approx(0.1 / 3**0.5)
@@ -60,20 +65,18 @@ def test_means_errors_and_the_best(tmp_path: Path) -> None:
     assert [c.key for c in columns] == ["accuracy", "nll", "ece", "params", "macs", "latency", "train_seconds"]
 
 
-def test_no_difference_over_items_is_a_tie_and_seeds_too_few_are_none(tmp_path: Path) -> None:
+def test_no_difference_over_examples_is_a_tie_and_seeds_too_few_are_none() -> None:
     cells = [c for c in cells_of(single=multum.Single(), deep=multum.Deep()) if c.seed < 2]
-    write_items(cells, tmp_path, {"single": 0.001, "deep": 0.0})
-    found = {label: {s: result(v, ece=v) for s in (0, 1)} for label, v in (("single", 0.501), ("deep", 0.5))}
-    _, rows = rows_of(cells, found, {}, {}, tmp_path)
+    results = {label: {s: result(v, ece=v) for s in (0, 1)} for label, v in (("single", 0.501), ("deep", 0.5))}
+    _, rows = rows_of(cells, finished(results, {"single": 0.001, "deep": 0.0}), {}, {})
     assert rows[0]["values"]["nll"]["tied"] is True and rows[0]["values"]["ece"]["tied"] is None
 
 
-def test_failed_cells_have_reasons(tmp_path: Path) -> None:
+def test_failed_cells_have_reasons() -> None:
     cells = cells_of(single=multum.Single(), deep=multum.Deep(), mimo=multum.Mimo())
-    write_items(cells, tmp_path, {"single": 0.0, "deep": 0.0, "mimo": 0.0})
     reasons = {c.name: "out of luck" for c in cells if c.label == "mimo" or (c.label == "deep" and c.seed == 1)}
-    found = {"single": {s: result(0.5) for s in SEEDS}, "deep": {s: result(0.4) for s in (0, 2)}}
-    _, rows = rows_of(cells, found, reasons, {}, tmp_path)
+    results = {"single": {s: result(0.5) for s in SEEDS}, "deep": {s: result(0.4) for s in (0, 2)}}
+    _, rows = rows_of(cells, finished(results, {"single": 0.0, "deep": 0.0}), reasons, {})
     assert [row["status"] for row in rows] == ["done", "partly", "failed"]
     assert rows[1]["reason"] == "seed 1: out of luck" and rows[2]["values"] == {}
     assert "mimo failed: seed 0, 1, 2: out of luck" in advise(rows)["notes"][1]
@@ -120,17 +123,13 @@ def test_no_advice_where_everything_failed() -> None:
     }
 
 
-def test_one_item_far_off_makes_no_tie(tmp_path: Path) -> None:
+def test_one_example_far_off_makes_no_tie() -> None:
     cells = cells_of(single=multum.Single(), deep=multum.Deep())
-    write_items(cells, tmp_path, {"single": 0.3, "deep": 0.0})
-    for cell in cells:
-        if cell.label == "single":
-            path = tmp_path / cell.name / "items.safetensors"
-            values = load_file(path)
-            values["nll"][0] = 1e6
-            save_file(values, path)
-    found = {"single": {s: result(2500.0) for s in SEEDS}, "deep": {s: result(0.5) for s in SEEDS}}
-    _, rows = rows_of(cells, found, {}, {}, tmp_path)
+    results = {"single": {s: result(2500.0) for s in SEEDS}, "deep": {s: result(0.5) for s in SEEDS}}
+    done = finished(results, {"single": 0.3, "deep": 0.0})
+    for cell in done["single"].values():
+        cell.examples["nll"][0] = 1e6
+    _, rows = rows_of(cells, done, {}, {})
     assert rows[0]["values"]["nll"]["tied"] is False
 
 

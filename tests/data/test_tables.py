@@ -14,6 +14,7 @@ import multum
 from multum.data.columns import as_numbers, as_words, fit_column
 from multum.errors import DataError
 from multum.runs import train as job
+from multum.runs.folder import open_run
 
 ROWS = 200
 
@@ -318,7 +319,7 @@ def test_a_table_with_gaps_trains_from_its_name(tmp_path: Path) -> None:
     name = saved(frame, tmp_path / "p.csv") + "#target=sort"
     found = job.train(name, None, "single", tmp_path / "run", {"epochs": 30, "batch_size": 32, "lr": 0.01})
     assert found["model"] == "mlp" and found["last"]["accuracy"] > 0.95
-    ens, data, _ = job.open_run(tmp_path / "run")
+    ens, data, _ = open_run(tmp_path / "run")
     new = pd.DataFrame({"age": [40, None], "job": ["smith", "clerk"], "member": [True, False], "price": ["9,000", "5"]})
     labels = multum.predict(ens, data.prepare(data.table.encode(new))).labels
     assert [data.classes[k] for k in labels] == ["no", "yes"]

@@ -13,14 +13,14 @@ from multum.data.sources import load_data
 from multum.errors import ConfigError
 from multum.methods import METHODS, parse
 from multum.runs.cells import Cell, chosen_methods, spec_of
-from multum.runs.train import builder_for
+from multum.runs.networks import builder_for
 
 DIGITS = load_data("digits")
 
 
 def cell(**changes: object) -> Cell:
-    given = {"label": "packed", "seed": 0, "data": "digits", "model": "small-cnn", "method": multum.Packed()}
-    return Cell(**{**given, "recipe": {"epochs": 3}, **changes})  # type: ignore[arg-type]
+    fields = {"label": "packed", "seed": 0, "data": "digits", "model": "small-cnn", "method": multum.Packed()}
+    return Cell(**{**fields, "recipe": {"epochs": 3}, **changes})  # type: ignore[arg-type]
 
 
 def test_a_name_is_the_whole_configuration() -> None:
@@ -32,7 +32,7 @@ def test_a_name_is_the_whole_configuration() -> None:
         {"recipe": {"epochs": 4}},
         {"ood": ("mnist",)},
         {"shift": ("fog",)},
-        {"shift_items": 10},
+        {"shift_examples": 10},
     ]
     names = {cell(**change).name for change in changes}
     assert len(names) == len(changes) and cell().name not in names and cell().name == cell().name
@@ -53,7 +53,7 @@ def test_a_spec_reads_back(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "message"), [("", "none were named"), ("deep,deep", "named twice"), ("singel", "Did you mean single")]
+    ("text", "message"), [("", "got none"), ("deep,deep", "named twice"), ("singel", "Did you mean single")]
 )
 def test_bad_lists(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -62,7 +62,7 @@ def test_bad_lists(text: str, message: str) -> None:
 
 @pytest.mark.parametrize("text", ["x", "2", "0x", "-1x", "infx", "params=0", "params=many", "watts=3", ""])
 def test_bad_budgets(text: str) -> None:
-    with pytest.raises(ConfigError, match="a budget is"):
+    with pytest.raises(ConfigError, match="`budget` must be"):
         Budget.parse(text, cost_of_network("small-cnn", DIGITS))
 
 
@@ -82,7 +82,7 @@ def test_methods_are_as_large_as_the_budget_allows(name: str, text: str) -> None
 
 def test_what_fits_no_budget_is_refused() -> None:
     budget = Budget.parse("params=20", cost_of_network("small-cnn", DIGITS))
-    with pytest.raises(ConfigError, match="fewer members or a larger budget"):
+    with pytest.raises(ConfigError, match="Use fewer members or a larger budget"):
         fit_to_budget(multum.Deep(), "small-cnn", DIGITS, budget)
 
 

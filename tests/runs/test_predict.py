@@ -1,4 +1,4 @@
-"""Predicting files: the numbers of `multum.predict`, thresholds from items that training did not see, refusals."""
+"""Predicting files: the numbers of `multum.predict`, thresholds from held-out examples, refusals."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from multum.metrics.calibration import fit_temperature
 from multum.metrics.regression import in_units
 from multum.runs import predict as prediction
 from multum.runs import train as job
+from multum.runs.folder import open_run
 from multum.runs.predict import predict_run, write
 from multum.training.devices import Place
 from multum.training.run import Run
@@ -75,11 +76,11 @@ def arrays(tmp_path_factory) -> Path:
 
 
 def test_the_numbers_are_those_of_predict(digits, arrays):
-    ens, data, _ = job.open_run(digits)
+    ens, data, _ = open_run(digits)
     expected = multum.predict(ens, data.prepare(data.test.x))
     frame = predict(digits, arrays / "many.npz", batch_size=100)
-    assert list(frame) == ["item", "label", "confidence", "entropy", "mutual_information"]
-    assert frame["item"].tolist() == list(range(539)) and frame["label"].tolist() == expected.labels.tolist()
+    assert list(frame) == ["example", "label", "confidence", "entropy", "mutual_information"]
+    assert frame["example"].tolist() == list(range(539)) and frame["label"].tolist() == expected.labels.tolist()
     for name in ("confidence", "entropy", "mutual_information"):
         np.testing.assert_allclose(frame[name], getattr(expected, name).numpy(), rtol=1e-4, atol=1e-6)
     pd.testing.assert_frame_equal(predict(digits, arrays / "many.npy", batch_size=100), frame)
@@ -95,9 +96,9 @@ def test_images_are_prepared_like_the_runs_own(digits, arrays, tmp_path):
     big.save(tmp_path / "deeper" / "4.png")
     expected = predict(digits, arrays / "many.npz")
     frame = predict(digits, tmp_path)
-    assert frame["item"].tolist() == ["0.png", "1.png", "2.png", "3.png", "deeper/4.png"]
+    assert frame["example"].tolist() == ["0.png", "1.png", "2.png", "3.png", "deeper/4.png"]
     np.testing.assert_allclose(frame["confidence"][:4], expected["confidence"][:4], rtol=1e-5)
-    assert predict(digits, tmp_path / "2.png")["item"].tolist() == ["2.png"]
+    assert predict(digits, tmp_path / "2.png")["example"].tolist() == ["2.png"]
 
 
 def test_a_folder_of_classes_gives_their_names(tmp_path):
@@ -128,10 +129,10 @@ def test_rows_of_a_table_come_by_name(churn, tmp_path):
 
 
 def test_a_regression_is_told_in_the_targets_units(diabetes, tmp_path):
-    ens, data, _ = job.open_run(diabetes)
+    ens, data, _ = open_run(diabetes)
     pd.DataFrame(data.test.x.numpy()).to_csv(tmp_path / "rows.csv", index=False)
     frame = predict(diabetes, tmp_path / "rows.csv", coverage=0.8, level=0.9)
-    columns = ["item", "mean", "std", "aleatoric", "epistemic", "low", "high", "abstain"]
+    columns = ["example", "mean", "std", "aleatoric", "epistemic", "low", "high", "abstain"]
     assert list(frame) == columns
     expected = in_units(multum.predict(ens, data.prepare(data.test.x)), mean=data.target_mean, std=data.target_std)
     np.testing.assert_allclose(frame["mean"], expected.mean.numpy(), rtol=1e-5)
@@ -139,15 +140,15 @@ def test_a_regression_is_told_in_the_targets_units(diabetes, tmp_path):
     np.testing.assert_allclose(frame["high"], expected.interval(0.9)[1].numpy(), rtol=1e-5)
     assert frame.loc[frame["abstain"], "std"].min() > frame.loc[~frame["abstain"], "std"].max()
     assert math.isnan(frame.attrs["abstention"]["risk"]) and "risk" not in prediction.summary(frame)
-    with pytest.raises(TrainingError, match="which regression has none of"):
+    with pytest.raises(TrainingError, match="`risk` must be for classification"):
         predict(diabetes, tmp_path / "rows.csv", risk=0.1)
-    with pytest.raises(TrainingError, match="temperature is for classification"):
+    with pytest.raises(TrainingError, match="`temperature` must be for classification"):
         predict(diabetes, tmp_path / "rows.csv", temperature=True)
 
 
 def held_out(run: Path) -> tuple[multum.Prediction, torch.Tensor]:
-    """The validation items as the run held them out, and what the ensemble says."""
-    ens, data, settings = job.open_run(run)
+    """The validation examples as the run held them out, and what the ensemble says."""
+    ens, data, settings = open_run(run)
     part = data.with_validation(0.2, settings["recipe"]["seed"]).validation
     return multum.predict(ens, data.prepare(part.x)), part.y
 
@@ -162,7 +163,7 @@ def test_a_threshold_keeps_its_promise_on_the_validation_part(digits, arrays):
         wrong = (found.labels != labels)[answered].double().mean()
         assert rule["risk"] == pytest.approx(float(wrong))
         assert (frame["abstain"] == (frame["confidence"] < rule["threshold"])).all()
-        assert rule["fitted_on"] == f"{len(labels)} validation items, which also chose the epoch"
+        assert rule["fitted_on"] == f"{len(labels)} validation examples, which also chose the epoch"
     frame = predict(digits, arrays / "many.npz", risk=0.1)
     assert frame.attrs["abstention"]["risk"] <= 0.1 and frame["abstain"].any() and not frame["abstain"].all()
     sure = predict(digits, arrays / "many.npz", risk=0.1, delta=0.1)
@@ -172,7 +173,7 @@ def test_a_threshold_keeps_its_promise_on_the_validation_part(digits, arrays):
 
 def test_the_validation_part_is_what_training_left_out(digits):
     """The split is made anew from the settings: it must be the one that `fit` made."""
-    ens, data, settings = job.open_run(digits)
+    ens, data, settings = open_run(digits)
     recipe = multum.Recipe(**settings["recipe"])
     run = Run(ens, data, recipe, Place("cpu", 1, 1), None, True, False, False, 60.0)
     assert run.data.validation is not None
@@ -201,15 +202,15 @@ def test_a_temperature_comes_first(digits, arrays):
 
 
 def test_a_run_that_trained_on_everything_has_no_labels_left(plain, arrays):
-    with pytest.raises(TrainingError, match=r"a threshold for a risk .* train again with keep=best .* give a coverage"):
+    with pytest.raises(TrainingError, match=r"a threshold for a risk .* Train again with keep=best .* give a coverage"):
         predict(plain, arrays / "many.npz", risk=0.05)
-    with pytest.raises(TrainingError, match="a temperature is fitted on labelled items"):
+    with pytest.raises(TrainingError, match="a temperature must be fitted on held-out examples"):
         predict(plain, arrays / "many.npz", temperature=True)
     frame = predict(plain, arrays / "many.npz", coverage=0.75)
     rule = frame.attrs["abstention"]
-    assert rule["fitted_on"] == "539 test items, without their labels" and math.isnan(rule["risk"])
+    assert rule["fitted_on"] == "539 test examples, without their labels" and math.isnan(rule["risk"])
     assert (~frame["abstain"]).mean() == pytest.approx(0.75, abs=0.01)
-    with pytest.raises(TrainingError, match="no risk; give a risk"):
+    with pytest.raises(TrainingError, match="no risk. Give a risk"):
         predict(plain, arrays / "many.npz", coverage=0.9, delta=0.1)
 
 
@@ -220,7 +221,7 @@ def test_what_is_written_can_be_read(digits, arrays, tmp_path):
     write(frame, tmp_path / "out.json")
     rows = json.loads((tmp_path / "out.json").read_text())
     assert rows[3] == pytest.approx(frame.iloc[3].to_dict(), rel=1e-12)
-    with pytest.raises(DataError, match=r"\.csv or \.json, however: out\.xlsx"):
+    with pytest.raises(DataError, match=r"\.csv or \.json; got out\.xlsx"):
         write(frame, tmp_path / "out.xlsx")
     with pytest.raises(DataError, match="folder that exists"):
         write(frame, tmp_path / "nowhere" / "out.csv")
@@ -231,7 +232,7 @@ def test_the_table_shows_the_first_rows_and_the_rule(digits, arrays):
     console = Console(width=120, file=io.StringIO())
     console.print(prediction.table(frame, rows=3))
     text = console.file.getvalue()
-    assert "and 536 more" in text and "mutual_information" in text and "539 items" in text
+    assert "and 536 more" in text and "mutual_information" in text and "539 examples" in text
 
 
 def broken(folder: Path) -> dict[str, Path]:
@@ -264,17 +265,17 @@ def broken(folder: Path) -> dict[str, Path]:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("missing", "there is none at"),
-        ("kind", r"is one of .*\.csv.*, however: notes\.md"),
-        ("garbage", "plain numpy arrays, however"),
-        ("several", "one named x, X, x_test, however: it holds a, b"),
-        ("size", r"shape \(1, 8, 8\) of digits, however: size of size.npy is \(2, 1, 9, 9\)"),
-        ("floats", "whole numbers from 0 to 255, .* holds torch.float64 from 0 to 0"),
+        ("missing", "got none at"),
+        ("kind", r"must be one of .*\.csv.*; got notes\.md"),
+        ("garbage", "must hold plain numpy arrays"),
+        ("several", "one named x, X, x_test; got a, b"),
+        ("size", r"shape \(1, 8, 8\) of digits; got \(2, 1, 9, 9\): size in size.npy"),
+        ("floats", "whole numbers from 0 to 255, .* got torch.float64 from 0 to 0"),
         ("range", "from 300 to 300"),
-        ("empty", "one item at least"),
-        ("table", "digits is images, however: table.csv is a table"),
+        ("empty", "one example at least"),
+        ("table", "digits must be images; got the table table.csv"),
         ("image", r"broken\.png: .*Repair or remove"),
-        ("nothing", "holds none"),
+        ("nothing", r"must hold images .*; got none"),
     ],
 )
 def test_files_that_are_refused(plain, tmp_path, name, message):
@@ -286,18 +287,18 @@ def test_rows_that_are_refused(diabetes, tmp_path):
     file = tmp_path / "rows.csv"
     frame = pd.DataFrame(np.zeros((3, 10)), columns=[f"c{i}" for i in range(10)])
     frame.assign(target=1.0).to_csv(file, index=False)
-    with pytest.raises(DataError, match=r"the 10 columns of diabetes .* has 11 \(c0, c1.*the target too"):
+    with pytest.raises(DataError, match=r"the 10 columns of diabetes .* got 11 in .* \(c0, c1.*the target too"):
         predict(diabetes, file)
     frame.assign(c4=[0.0, "x", 1.0]).to_csv(file, index=False)
-    with pytest.raises(DataError, match=r"1 of rows.csv are not, the first in row 1, column c4"):
+    with pytest.raises(DataError, match=r"1 in rows.csv that are not, the first in row 1, column c4"):
         predict(diabetes, file)
-    with pytest.raises(DataError, match="diabetes is a table, however"):
+    with pytest.raises(DataError, match="diabetes must be rows of a table; got images"):
         predict(diabetes, tmp_path)
     np.save(tmp_path / "x.npy", np.array([[np.nan] * 10]))
-    with pytest.raises(DataError, match=r"10 of x\.npy are not, the first in row 0"):
+    with pytest.raises(DataError, match=r"10 in x\.npy that are not, the first in row 0"):
         predict(diabetes, tmp_path / "x.npy")
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path):
-    with pytest.raises(TrainingError, match=r"a run folder holds run\.json"):
+    with pytest.raises(TrainingError, match=r"a run folder must hold run\.json"):
         predict(tmp_path, tmp_path)

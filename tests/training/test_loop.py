@@ -19,7 +19,7 @@ import multum
 from multum.data import augment
 from multum.errors import ConfigError, MultumError, TrainingError
 from multum.methods import METHODS, parse
-from multum.runs.train import model_for
+from multum.runs.networks import model_for
 from multum.training import reporting
 from multum.training import run as run_module
 from multum.training.averaging import held_out_score

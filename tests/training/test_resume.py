@@ -23,6 +23,7 @@ import multum
 from multum import files
 from multum.errors import FileError, TrainingError
 from multum.runs import train as job
+from multum.runs.folder import open_run
 from multum.training import checkpoint
 from multum.training.optimizers import Optimizers
 
@@ -471,7 +472,7 @@ def test_states_are_left_at_the_beginning_and_by_epoch(tmp_path: Path) -> None:
     job.train("digits#first=512", "small-cnn", "deep:members=2", tmp_path / "run", settings)
     found = checkpoint.states(tmp_path / "run")
     assert list(found) == [0, 2, 4]
-    ens, _, _ = job.open_run(tmp_path / "run")
+    ens, _, _ = open_run(tmp_path / "run")
     last = {name: tensor for name, tensor in ens.state_dict().items() if name in found[4]}
     assert last and all(torch.equal(found[4][name], tensor) for name, tensor in last.items())
     assert any(not torch.equal(found[0][name], found[4][name]) for name in last)

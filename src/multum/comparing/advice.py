@@ -27,15 +27,15 @@ def advise(rows: Sequence[Row], budget: Budget | None = None) -> dict[str, Any]:
     lowest = min(within, key=lambda row: row["values"]["nll"]["mean"])
     single = next((row for row in done if row["name"] == "single"), None)
     ceiling = math.inf if single is None else _nll(single)
-    as_good = [row for row in within if row is lowest or (_tied(row, lowest) and _nll(row) <= ceiling)]
-    chosen = min(as_good, key=lambda row: (_cost(row, "macs"), _cost(row, "params"), row["values"]["nll"]["mean"]))
+    tied = [row for row in within if row is lowest or (_tied(row, lowest) and _nll(row) <= ceiling)]
+    chosen = min(tied, key=lambda row: (_cost(row, "macs"), _cost(row, "params"), row["values"]["nll"]["mean"]))
     sentence = _sentence(chosen, lowest, single)
     notes += [*_rivals(chosen, done, budget), *_unhelpful(done, single)]
     return {"label": chosen["label"], "sentence": sentence, "notes": notes}
 
 
 def _tied(row: Row, lowest: Row) -> bool:
-    """Whether a test called the row as good as the best of all; with another best inside a budget, compare errors."""
+    """Whether a test called the row tied with the best of all; with another best inside a budget, compare errors."""
     if lowest["values"]["nll"]["best"]:
         return bool(row["values"]["nll"]["tied"])
     return _nll(row) - _nll(lowest) <= 2 * _error(row, lowest)
@@ -64,7 +64,7 @@ def _rivals(chosen: Row, done: Sequence[Row], budget: Budget | None) -> list[str
 
 
 def _unhelpful(done: Sequence[Row], single: Row | None) -> list[str]:
-    """Say plainly where an ensemble is worse than one network: by more than the errors, and not as good as the best."""
+    """Name the ensembles that are worse than one network: by more than the errors, and not tied with the best."""
     if single is None:
         return []
     beaten = [row for row in done if row is not single and _nll(row) - _nll(single) > _error(row, single)]
@@ -73,18 +73,18 @@ def _unhelpful(done: Sequence[Row], single: Row | None) -> list[str]:
 
 
 def _quality(row: Row) -> str:
-    values = row["values"]
-    first = f"accuracy {100 * values['accuracy']['mean']:.1f} %" if "accuracy" in values else None
-    first = first or (f"RMSE {values['rmse']['mean']:.4g}" if "rmse" in values else "")
-    return ", ".join(filter(None, (f"NLL {values['nll']['mean']:.4f}", first)))
+    values, text = row["values"], f"NLL {_nll(row):.4f}"
+    if "accuracy" in values:
+        return f"{text}, accuracy {100 * values['accuracy']['mean']:.1f} %"
+    return f"{text}, RMSE {values['rmse']['mean']:.4g}" if "rmse" in values else text
 
 
 def _ratio(row: Row, single: Row) -> str:
-    parts = []
-    for key, title in (("params", "its parameters"), ("macs", "its mult-adds")):
-        if key in row["values"] and _cost(single, key):
-            parts.append(f"{_cost(row, key) / _cost(single, key):.2f}x {title}")
-    return " and ".join(parts)
+    return " and ".join(
+        f"{_cost(row, key) / _cost(single, key):.2f}x {title}"
+        for key, title in (("params", "its parameters"), ("macs", "its mult-adds"))
+        if key in row["values"] and _cost(single, key)
+    )
 
 
 def _fits(row: Row, budget: Budget) -> bool:

@@ -22,7 +22,7 @@ from ..errors import ConfigError, MultumError
 from ..methods import Method
 from ..metrics.cost import Cost, cost
 from ..parsing import assignments
-from ..runs.train import builder_for
+from ..runs.networks import builder_for
 
 __all__ = ["Budget", "cost_of_network", "fit_to_budget", "label_of_size"]
 
@@ -55,7 +55,7 @@ class Budget:
         except (TypeError, ValueError, MultumError):
             pass
         raise ConfigError(
-            f"a budget is a multiple of one network as 1x or 2.5x, or params=NUMBER, or macs=NUMBER, however: {text!r}"
+            f"`budget` must be a multiple of one network as 1x or 2.5x, or params=NUMBER, or macs=NUMBER; got {text!r}"
         )
 
     def allows(self, params: float, macs: float) -> bool:
@@ -74,8 +74,8 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
     """
 
     def fits(method: Method, model: str) -> bool:
-        found = _cost_of(method, model, data)
-        return budget.allows(found.params, found.macs)
+        spent = _cost_of(method, model, data)
+        return budget.allows(spent.params, spent.macs)
 
     room = None if budget.params is None else budget.params / cost_of_network(model, data).params
     tries: list[Callable[[int], tuple[Method, str]]] = []
@@ -85,9 +85,9 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
         return method, model
     tries.append(lambda step: (method, thinner(model, round(step / STEPS, 4))))
     for attempt in tries:
-        found = _largest(attempt, fits)
-        if found is not None:
-            return found
+        largest = _largest(attempt, fits)
+        if largest is not None:
+            return largest
     raise ConfigError(
         f"a method must fit its budget at some width; got {method.name} with {model}, which is over {budget} at "
         f"1/{STEPS} of its width. Use fewer members or a larger budget"

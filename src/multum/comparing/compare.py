@@ -12,13 +12,15 @@ import torch
 from ..data.corruptions import STANDARD
 from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
+from ..data.parts import selected
 from ..data.sources import Data, load_data
 from ..errors import ConfigError, MultumError
 from ..files import locked, plain, prepare_folder
 from ..methods import Method
-from ..runs import train as job
 from ..runs.cells import Cell, chosen_methods
 from ..runs.engine import run_cells, runner_for
+from ..runs.networks import default_model
+from ..runs.train import print_guesses
 from ..runs.work import Outcome
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
@@ -28,7 +30,7 @@ __all__ = ["compare"]
 
 # One corruption of each family of CIFAR-C: noise, blur, weather, digital.
 QUICK = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
-QUICK_ITEMS = 1000
+QUICK_EXAMPLES = 1000
 
 
 def compare(
@@ -56,31 +58,31 @@ def compare(
     that fails is shown with its reason and stops no other.
 
     Args:
-        data: as `multum.load_data` takes it. Without `ood`, the last fifth of the classes is held out as foreign.
+        data: as `multum.load_data` takes it. Without `ood`, the last fifth of the classes is held out as OOD data.
         methods: "all", a list as on the command line, or configs.
         seeds: how many, or which.
         budget: "1x", "params=1e6", "macs=1e7": methods are made as large as it allows.
-        ood: foreign data sets by name; none at all by an empty list.
-        shift: "none", "quick" (4 corruptions on 1,000 test items) or "all" (the 15 of CIFAR-C).
+        ood: OOD data sets by name; an empty list for none at all.
+        shift: "none", "quick" (4 corruptions on 1,000 test examples) or "all" (the 15 of CIFAR-C).
         jobs: cells at once, each in a process of its own.
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
-        threads: of each cell; the same number gives the same numbers to the last bit, wherever cells run.
+        threads: of each cell; the same number gives the same results to the last bit, wherever cells run.
         recipe: fields of `multum.Recipe`.
     """
     out, listed = Path(out), _seeds(seeds)
-    given = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
-    full = Recipe().with_overrides(given)
+    overrides = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
+    full = Recipe().with_overrides(overrides)
     runner = runner_for(on, jobs, address)
     name, source, foreign = _source(data, ood)
-    model = model or job.default_model(source)
+    model = model or default_model(source)
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)
     labels = chosen_methods(methods)
-    cells, refused = _planned(labels, listed, name, source, model, limit, given, foreign, shift)
+    cells, refused = _planned(labels, listed, name, source, model, limit, overrides, foreign, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
     if progress:
-        job.tell_guesses(source)
+        print_guesses(source)
     with locked(out):
         outcomes = run_cells(cells, refused, out, full.epochs, runner, threads, progress)
         settings = {
@@ -94,10 +96,10 @@ def compare(
             "threads": threads,
             "recipe": asdict(full),
         }
-        fields = {"seeds": listed, "recipe": given, "budget": budget, "ood": ood, "shift": shift, "out": str(out)}
+        fields = {"seeds": listed, "recipe": overrides, "budget": budget, "ood": ood, "shift": shift, "out": str(out)}
         call = ", ".join([repr(data), repr(model), repr(",".join(labels)), *(f"{k}={v!r}" for k, v in fields.items())])
-        told = command or f"multum.compare({call})"
-        document = plain(document_of(cells, outcomes, out, source, limit, {"command": told, "settings": settings}))
+        command = command or f"multum.compare({call})"
+        document = plain(document_of(cells, outcomes, out, source, limit, command, settings))
         from .. import reports  # brings matplotlib and pandas, which `import multum` should not
 
         reports.write(document, out)
@@ -105,18 +107,18 @@ def compare(
 
 
 def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str, ...]]:
-    """The data and its foreign sets: with none named, classes of its own that are held out, where it has enough."""
+    """The data and its OOD data sets: with none named, classes of its own that are held out, where it has enough."""
     data = load_data(name)
     if ood is not None:
         if data.task == "regression" and ood:
-            raise ConfigError(f"foreign sets are for classification, however: {name} is regression; leave --ood out")
-        ood_sets(ood, data)  # one that cannot be read is told now, and not by every cell
+            raise ConfigError(f"`ood` must be for classification; got {name}, a regression. Leave --ood out")
+        ood_sets(ood, data)  # what cannot be read is refused now, and not by every cell
         return name, data, tuple(ood)
     whole, choice, held = selection(name)
     if choice == "hold_out":
         return name, data, (with_selection(whole, "only", held),)
-    known, foreign = (name, ()) if choice == "only" else default_ood(name, data)
-    return known, load_data(known) if foreign else data, foreign
+    known, held = (name, ()) if choice == "only" else default_ood(name, data)
+    return known, selected(data, *selection(known)[1:]) if held else data, held
 
 
 def _planned(
@@ -131,7 +133,7 @@ def _planned(
     shift: str,
 ) -> tuple[list[Cell], dict[str, Outcome]]:
     """All cells, method after method within each seed; and those that no size of the method can serve."""
-    corruptions, items = _corruptions(shift, source)
+    corruptions, examples = _corruptions(shift, source)
     sized: dict[str, tuple[Method, str, str | None]] = {}
     for label, method in methods.items():
         try:
@@ -140,7 +142,7 @@ def _planned(
         except MultumError as error:
             sized[label] = (method, model, str(error))
     cells = [
-        Cell(label, seed, name, size, method, recipe, ood, corruptions, items)
+        Cell(label, seed, name, size, method, recipe, ood, corruptions, examples)
         for seed in seeds
         for label, (method, size, _) in sized.items()
     ]
@@ -149,14 +151,14 @@ def _planned(
 
 
 def _corruptions(shift: str, source: Data) -> tuple[tuple[str, ...], int | None]:
-    kinds = {"none": ((), None), "quick": (QUICK, QUICK_ITEMS), "all": (STANDARD, None)}
+    kinds = {"none": ((), None), "quick": (QUICK, QUICK_EXAMPLES), "all": (STANDARD, None)}
     if shift not in kinds:
-        raise ConfigError(f"shift is none, quick or all, however: {shift!r}")
+        raise ConfigError(f"`shift` must be none, quick or all; got {shift!r}. Use --shift quick")
     return kinds[shift] if source.is_image and source.task == "classification" else ((), None)
 
 
 def _seeds(seeds: int | Sequence[int]) -> list[int]:
-    found = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if not found or len(set(found)) < len(found) or any(s < 0 for s in found):
-        raise ConfigError(f"seeds are one or more different whole numbers >= 0, however: {seeds!r}")
-    return found
+    listed = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if not listed or len(set(listed)) < len(listed) or any(seed < 0 for seed in listed):
+        raise ConfigError(f"`seeds` must be one or more different whole numbers >= 0; got {seeds!r}. Use --seeds 3")
+    return listed

@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from ..comparing.document import machine, versions
 from ..data.sources import load_data, load_examples
 from ..errors import ConfigError, DataError
 from ..files import locked, plain, prepare_folder, write_json
 from ..runs.cells import Cell
 from ..runs.engine import Runner, run_cells, runner_for
-from ..runs.work import Outcome, finished
+from ..runs.machine import machine, versions
+from ..runs.work import Outcome, is_done
 from . import find
 from .base import Item, Run
 from .exact import exact, has_exact
@@ -109,7 +109,7 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
     cells, folder = run.cells(), out / CELLS
     outcomes: Mapping[str, Outcome] = {}
     if runner is not None:
-        _check_data(run, [cell for cell in cells if finished(folder / cell.name) is None])
+        _check_data(run, [cell for cell in cells if not is_done(cell, folder)])
         folder.mkdir(exist_ok=True)
         epochs = max((row.epochs for row in run.rows), default=1)
         with locked(out):

@@ -12,8 +12,8 @@ from typing import Any
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
-from ..runs import train as job
 from ..runs.cells import Cell
+from ..runs.folder import open_run
 from ..runs.work import Outcome, finished
 from .base import Run
 
@@ -38,8 +38,8 @@ class Trained:
         reasons = {name: o.reason for name, o in (outcomes or {}).items() if o.reason is not None}
         results: dict[str, dict[int, Any]] = {}
         for row in run.rows:
-            found = {cell.seed: finished(folder / cell.name) for cell in row.cells()}
-            results[row.label] = {seed: result for seed, result in found.items() if result is not None}
+            found = {cell.seed: finished(cell, folder) for cell in row.cells()}
+            results[row.label] = {seed: done.result for seed, done in found.items() if done is not None}
         return cls(run, folder, results, reasons)
 
     def cell(self, label: str, seed: int) -> Cell:
@@ -70,5 +70,5 @@ class Trained:
         if not seeds or (seed is not None and seed not in seeds):
             told = f"seed {seed}" if seed is not None else "any seed"
             raise TrainingError(f"a row that is opened was trained, however: {label} of {self.run.item} has not {told}")
-        ens, data, _ = job.open_run(self.path(label, seeds[0] if seed is None else seed))
+        ens, data, _ = open_run(self.path(label, seeds[0] if seed is None else seed))
         return ens, data

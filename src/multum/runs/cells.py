@@ -28,13 +28,14 @@ class Cell:
     recipe: Mapping[str, Any]
     ood: tuple[str, ...] = ()
     shift: tuple[str, ...] = ()
-    shift_items: int | None = None
+    shift_examples: int | None = None
 
     def settings(self) -> dict[str, Any]:
         """Everything but the label, in plain values."""
-        found = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in ("label", "method")}
-        found["method"] = self.method.as_dict()
-        return json.loads(json.dumps({**found, "recipe": dict(self.recipe)}))
+        settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "label"}
+        # The older name on disk stays: folders are named by these settings, and would all be run again.
+        settings["shift_items"] = settings.pop("shift_examples")
+        return json.loads(json.dumps({**settings, "method": self.method.as_dict(), "recipe": dict(self.recipe)}))
 
     @property
     def name(self) -> str:
@@ -54,15 +55,15 @@ def chosen_methods(text: str | Sequence[str | Method]) -> dict[str, Method]:
         return {name: parse(name) for name in _in_reading_order()}
     parts = _listed(text) if isinstance(text, str) else list(text)
     if not parts:
-        raise ConfigError("a comparison has methods, however: none were named; for example --methods single,packed")
-    found: dict[str, Method] = {}
+        raise ConfigError("`methods` must name one method at least; got none. Use for example --methods single,packed")
+    methods: dict[str, Method] = {}
     for part in parts:
         method = part if isinstance(part, Method) else parse(part)
         label = spec_of(method) if isinstance(part, Method) else part.strip().lower()
-        if label in found:
-            raise ConfigError(f"a method is compared once, however: {label} is named twice")
-        found[label] = method
-    return found
+        if label in methods:
+            raise ConfigError(f"`methods` must name each method once; got {label} named twice. Leave one out")
+        methods[label] = method
+    return methods
 
 
 def spec_of(method: Method) -> str:
@@ -79,14 +80,14 @@ def spec_of(method: Method) -> str:
 
 
 def _listed(text: str) -> list[str]:
-    """The parts of a list in which commas part methods and fields alike: a field belongs to the method before it."""
-    found: list[str] = []
+    """The methods of a list in which commas separate methods and fields alike: a field belongs to the method before."""
+    methods: list[str] = []
     for part in filter(None, (piece.strip() for piece in text.split(","))):
-        if "=" in part and ":" not in part and found:
-            found[-1] += f",{part}"
+        if "=" in part and ":" not in part and methods:
+            methods[-1] += f",{part}"
         else:
-            found.append(part)
-    return found
+            methods.append(part)
+    return methods
 
 
 def _in_reading_order() -> list[str]:

@@ -1,4 +1,4 @@
-"""The engine of comparisons and reproductions: cells of a folder, run once each, whatever stops it."""
+"""Cells of a folder, each run once, whatever stops it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from ..errors import ConfigError
-from . import pool as runners
+from . import pool
 from .cells import Cell
 from .watch import Watch
-from .work import Outcome
+from .work import Outcome, set_damaged_aside
 
 __all__ = ["Runner", "run_cells", "runner_for"]
 
@@ -21,12 +21,12 @@ Runner: TypeAlias = Callable[..., Iterator[Outcome]]
 def runner_for(on: str, jobs: int, address: str | None) -> Runner:
     """Where cells run: "here", in this process or in several, or on "ray"."""
     if jobs < 1:
-        raise ConfigError(f"jobs is a whole number >= 1, however: jobs={jobs}")
+        raise ConfigError(f"`jobs` must be a whole number >= 1; got jobs={jobs}. Use --jobs 1")
     if on == "ray":
-        return partial(runners.on_ray, jobs=jobs, address=address)
+        return partial(pool.on_ray, jobs=jobs, address=address)
     if on != "here":
-        raise ConfigError(f"cells run here or on ray, however: on={on!r}")
-    return runners.here if jobs == 1 else partial(runners.processes, jobs=jobs)
+        raise ConfigError(f"`on` must be 'here' or 'ray'; got on={on!r}. Use --on here")
+    return pool.here if jobs == 1 else partial(pool.processes, jobs=jobs)
 
 
 def run_cells(
@@ -46,6 +46,8 @@ def run_cells(
         epochs: of the longest, for the progress bars.
         titles: what cells are called there, by their names; their labels where there are none.
     """
+    for cell in cells:
+        set_damaged_aside(cell, out)
     with Watch(cells, out, epochs, progress, titles) as watch:
         for outcome in refused.values():
             watch.end(outcome)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError, first_line
+from ..files import write_bytes
 from ..memory import keep_memory
 from ..training.interrupt import Stopped
 from .cells import Cell
@@ -35,8 +36,8 @@ def processes(cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs
     """Up to `jobs` cells at once, each in a process of its own: one that dies takes no other with it."""
     context = multiprocessing.get_context("forkserver")
     # Imported once for all cells: what training imports when it begins, and what reading this data took here.
-    read = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
-    context.set_forkserver_preload(["multum", "lightning_fabric", "torch._dynamo", *read])
+    readers = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
+    context.set_forkserver_preload(["multum.runs.work", "lightning_fabric", "torch._dynamo", *readers])
     waiting, running = list(cells), dict[Any, tuple[Any, Cell]]()
     try:
         while waiting or running:
@@ -80,10 +81,10 @@ def _received(receiver: Any, process: Any, cell: Cell) -> Outcome:
     except EOFError:
         process.join()
         code = process.exitcode
-        told = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
+        end = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
         if code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
             raise Stopped(code - 128) from None
-        outcome = Outcome(cell.name, f"its process ended with {told}; out of memory is the usual cause")
+        outcome = Outcome(cell.name, f"its process ended with {end}; out of memory is the usual cause")
     process.join()
     return outcome
 
@@ -115,8 +116,9 @@ def on_ray(
             except ray.exceptions.RayError as error:
                 yield Outcome(cell.name, f"its Ray task failed: {first_line(error)}")
                 continue
+            (out / cell.name).mkdir(parents=True, exist_ok=True)
             for name in sorted(files, key=lambda name: name == RESULT):  # the result last: it says that all is there
-                _put(out / cell.name / name, files[name])
+                write_bytes(out / cell.name / name, files[name])
             yield outcome
     finally:
         mark.unlink(missing_ok=True)
@@ -133,16 +135,11 @@ def _task(cell: Cell, out: str, mark: str, threads: int) -> tuple[Outcome, dict[
         return outcome, {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
 
 
-def _put(path: Path, content: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
-
-
 def _ray() -> Any:
     try:
         import ray
     except ImportError as error:
         raise ConfigError(
-            f"--on ray needs the package ray, however: it cannot be imported ({error}); pip install 'multum[ray]'"
+            f"--on ray must find the package ray; got {first_line(error)}. Run pip install 'multum[ray]'"
         ) from error
     return ray

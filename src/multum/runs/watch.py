@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .cells import Cell
-from .work import RESULT, Outcome
+from .work import Outcome, is_done
 
 __all__ = ["Watch"]
 
@@ -22,7 +22,7 @@ MOST_SEEDS = 6  # columns of the table
 
 
 class Watch:
-    """What is waiting, running, done and failed; drawn on a terminal, told line by line elsewhere."""
+    """What is waiting, running, done and failed: a live table on a terminal, a line per cell elsewhere."""
 
     def __init__(
         self, cells: Sequence[Cell], out: Path, epochs: int, shown: bool, titles: Mapping[str, str] | None = None
@@ -31,7 +31,7 @@ class Watch:
         self.titles = {cell.name: (titles or {}).get(cell.name, cell.label) for cell in cells}
         self.console = Console(stderr=True)
         self.begun_at: dict[str, float] = {}
-        self.ended: dict[str, Outcome] = {c.name: Outcome(c.name) for c in cells if (out / c.name / RESULT).is_file()}
+        self.ended: dict[str, Outcome] = {c.name: Outcome(c.name) for c in cells if is_done(c, out)}
         self.before = len(self.ended)
         self.started = time.monotonic()
         self.live: Live | None = None
@@ -56,8 +56,8 @@ class Watch:
         if self.shown and self.live is None:
             cell = next(c for c in self.cells if c.name == outcome.name)
             seconds = time.monotonic() - self.begun_at.get(outcome.name, self.started)
-            told = f"{seconds:.1f} s" if outcome.done else f"failed: {outcome.reason}"
-            line = f"{len(self.ended)}/{len(self.cells)}  {self.titles[cell.name]}, seed {cell.seed}: {told}"
+            end = f"{seconds:.1f} s" if outcome.done else f"failed: {outcome.reason}"
+            line = f"{len(self.ended)}/{len(self.cells)}  {self.titles[cell.name]}, seed {cell.seed}: {end}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, cell: Cell) -> float:
@@ -87,16 +87,16 @@ class Watch:
         line.add_row(
             ProgressBar(total=1.0, completed=share, width=40),
             f"{len(self.ended)}/{len(self.cells)} cells",
-            f"{_clock(time.monotonic() - self.started)} gone",
+            f"{_clock(time.monotonic() - self.started)} elapsed",
             "" if left is None else f"about {_clock(left)} left",
         )
         return Group(table, line)
 
     def _rows(self) -> dict[str, list[Cell]]:
-        found: dict[str, list[Cell]] = {}
+        rows: dict[str, list[Cell]] = {}
         for cell in self.cells:
-            found.setdefault(self.titles[cell.name], []).append(cell)
-        return found
+            rows.setdefault(self.titles[cell.name], []).append(cell)
+        return rows
 
     def _seeds(self) -> Table:
         """A column a seed."""

@@ -1,29 +1,45 @@
-"""The work of one cell: train it, measure it, and leave its result in its folder."""
+"""The work of one cell: train it, measure it, and leave its result in its folder.
+
+result.json            settings, numbers and curves, with a checksum of itself
+examples.safetensors   the metrics of every test example, whose checksum is in result.json
+failure.txt            the traceback of a cell that failed
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import logging
 import time
 import traceback
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
 
 from ..data.ood import ood_sets
-from ..data.sources import Part
-from ..errors import MultumError
-from ..files import write_json, write_tensors, write_text
+from ..data.sources import Part, load_data
+from ..errors import FileError, MultumError, first_line
+from ..files import checksum, plain, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
-from . import train as job
+from ..training.recipe import Recipe
 from .cells import Cell
+from .folder import RunFolder
+from .train import train_on
 
-__all__ = ["RESULT", "Outcome", "finished", "work"]
+__all__ = ["EXAMPLES", "RESULT", "Finished", "Outcome", "finished", "is_done", "set_damaged_aside", "work"]
 
 RESULT = "result.json"
+EXAMPLES = "examples.safetensors"
+
+log = logging.getLogger("multum")
 
 
 @dataclass(frozen=True)
@@ -38,38 +54,72 @@ class Outcome:
         return self.reason is None
 
 
+@dataclass(frozen=True, eq=False)
+class Finished:
+    """A cell that was run to its end.
+
+    Shape: `examples` has a tensor ``[examples]`` per metric that is a mean over the examples of the test part.
+    """
+
+    result: Mapping[str, Any]
+    examples: Mapping[str, Tensor]
+
+
 def work(cell: Cell, folder: Path, threads: int) -> Outcome:
     """Run a cell to its end, from where it was left; a failure is an outcome, an interruption is not."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)  # the same number gives the same bits, wherever the cell runs
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        prepare_folder(folder)
         _train_and_measure(cell, folder)
     except Exception as error:
-        write_text(folder / "failure.txt", traceback.format_exc())
-        told = str(error) if isinstance(error, MultumError) else f"{type(error).__name__}: {error}"
-        return Outcome(cell.name, told)
+        with contextlib.suppress(FileError):  # the folder itself may be what failed
+            write_text(folder / "failure.txt", traceback.format_exc())
+        return Outcome(cell.name, str(error) if isinstance(error, MultumError) else f"{type(error).__name__}: {error}")
     finally:
         torch.set_num_threads(before)
     (folder / "failure.txt").unlink(missing_ok=True)
     return Outcome(cell.name)
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
-    """The result of a cell that was run to its end."""
-    path = folder / RESULT
-    return json.loads(path.read_text()) if path.is_file() else None
+def is_done(cell: Cell, out: Path) -> bool:
+    """Whether a cell has a result, which `finished` reads."""
+    return (out / cell.name / RESULT).is_file()
+
+
+def finished(cell: Cell, out: Path) -> Finished | None:
+    """The result of a cell; None where there is none, or, with a warning, where it is damaged."""
+    try:
+        return _read(cell, out / cell.name) if is_done(cell, out) else None
+    except FileError as error:
+        log.warning("the cell %s is left out: %s", cell.name, first_line(error))
+        return None
+
+
+def set_damaged_aside(cell: Cell, out: Path) -> None:
+    """Rename the folder of a cell whose files are damaged, so that the cell is run again."""
+    folder = out / cell.name
+    try:
+        _check_run(cell, folder)
+        if is_done(cell, out):
+            _read(cell, folder)
+    except FileError as error:
+        aside = set_aside(folder)
+        log.warning("the cell %s is run again, and its files are now in %s: %s", cell.name, aside, first_line(error))
 
 
 def _train_and_measure(cell: Cell, folder: Path) -> None:
-    job.train(cell.data, cell.model, cell.method, folder, {**cell.recipe, "seed": cell.seed})
-    ens, data, _ = job.open_run(folder)
+    recipe = Recipe().with_overrides({**cell.recipe, "seed": cell.seed})
+    data = load_data(cell.data, seed=cell.seed)
+    _, trained = train_on(data, cell.data, cell.model, cell.method, recipe, folder)
+    ens = RunFolder(folder).open(data) if trained is None else trained.cpu()
     started = time.perf_counter()
     ood = ood_sets(cell.ood, data)
-    measured = measure(ens, data, ood=ood, shift=cell.shift, shift_examples=cell.shift_items, seed=cell.seed)
+    measured = measure(ens, data, ood=ood, shift=cell.shift, shift_examples=cell.shift_examples, seed=cell.seed)
     spent = cost(ens, example=data.example())
-    log = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    write_tensors(folder / "items.safetensors", {k: v.contiguous() for k, v in measured.examples.items()})
+    rows = RunFolder(folder).log()
+    examples = {name: values.contiguous() for name, values in measured.examples.items()}
+    write_tensors(folder / EXAMPLES, examples)
     result = {
         "cell": cell.settings(),
         "task": data.task,
@@ -77,15 +127,49 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
         "parts": {"train": len(data.train), "test": len(data.test)},
         "classes": list(data.classes) or [str(i) for i in range(data.outputs)],
         "numbers": measured.numbers,
-        "curves": {**measured.curves, "training": [_drawn(row) for row in log]},
+        "curves": {**measured.curves, "training": [_drawn(row) for row in rows]},
         "cost": {k: v for k, v in asdict(spent).items() if k != "parts"},
-        "seconds": {"training": sum(row["seconds"] for row in log), "measuring": time.perf_counter() - started},
+        "seconds": {"training": sum(row["seconds"] for row in rows), "measuring": time.perf_counter() - started},
+        "examples": checksum(examples),
     }
-    write_json(folder / RESULT, result)
+    write_json(folder / RESULT, {**result, "checksum": _digest(result)})
+
+
+def _check_run(cell: Cell, folder: Path) -> None:
+    """Refuse files of a run that cannot be read, or that belong to another cell."""
+    for path in (folder / "run.json", folder / "training.json"):
+        if path.is_file():
+            read_json(path)
+    if (folder / "run.json").is_file():
+        run, settings = RunFolder(folder).read(), cell.settings()
+        other = [name for name in ("data", "model", "method") if run[name] != settings[name]]
+        if other or run["recipe"]["seed"] != cell.seed:
+            raise FileError(f"{folder / 'run.json'} must be of this cell; got another {', '.join(other) or 'seed'}")
+
+
+def _read(cell: Cell, folder: Path) -> Finished:
+    """A cell's result and examples, each as it was written; a FileError where they are not."""
+    path = folder / RESULT
+    result = read_json(path)
+    if result.pop("checksum", None) != _digest(result):
+        raise FileError(f"{path} must be as it was written; got another checksum")
+    if result["cell"] != cell.settings():
+        raise FileError(f"{path} must be of this cell; got the result of another")
+    try:
+        examples = load_file(folder / EXAMPLES)
+    except (OSError, SafetensorError) as error:
+        raise FileError(f"{folder / EXAMPLES} must be readable; got {first_line(error)}") from error
+    if result["examples"] != checksum(examples):
+        raise FileError(f"{folder / EXAMPLES} must be as it was written; got another checksum")
+    return Finished(result, examples)
+
+
+def _digest(result: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain(result), sort_keys=True).encode()).hexdigest()
 
 
 def _fingerprint(part: Part) -> str:
-    """The same for the same items in the same order: only then can two cells be compared item by item."""
+    """The same for the same examples in the same order: only then can two cells be compared example by example."""
     digest = hashlib.sha256(part.y.numpy().tobytes())
     digest.update(part.x[:64].contiguous().numpy().tobytes())
     return digest.hexdigest()[:16]
