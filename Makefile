@@ -5,7 +5,11 @@ BIN := .venv/bin
 export OMP_WAIT_POLICY ?= PASSIVE
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-.PHONY: demo test test-slow check format clean
+PIP := $(BIN)/python -m pip install -q --no-warn-script-location
+# What a command prints is shown only where it fails.
+quietly = { $(1); } >.venv/setup.log 2>&1 || { cat .venv/setup.log >&2; exit 1; }
+
+.PHONY: demo test test-slow coverage check format docs-graph clean
 
 demo: .venv/ready
 	$(BIN)/multum compare --data digits --model small-cnn --methods all --seeds 2 --epochs 20 --jobs 2 --out runs/demo
@@ -15,6 +19,12 @@ test: .venv/ready
 
 test-slow: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+coverage: .venv/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --cov=multum --cov-report=term-missing:skip-covered
+
+docs-graph: .venv/ready
+	$(BIN)/python docs/graph.py
 
 check: .venv/ready
 	$(BIN)/ruff check src tests benchmarks
@@ -29,11 +39,15 @@ format: .venv/ready
 # torch comes first, from a local wheel where there is one, and is then pinned: every other package would otherwise be
 # free to replace it by a build of several gigabytes.
 .venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-index --no-deps torch 2>/dev/null || $(BIN)/python -m pip install --quiet torch
-	$(BIN)/python -m pip freeze | grep -i '^torch==' > .venv/constraints.txt
-	$(BIN)/python -m pip install --quiet -c .venv/constraints.txt -e ".[dev]"
-	touch .venv/ready
+	@echo "setting up .venv (about 3 minutes, once): 1/3 torch"
+	@$(PYTHON) -m venv .venv
+	@$(BIN)/python -m pip install -q --no-index --no-deps torch >/dev/null 2>&1 || $(call quietly,$(PIP) torch)
+	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/constraints.txt
+	@echo "setting up .venv: 2/3 everything else"
+	@$(call quietly,$(PIP) -c .venv/constraints.txt -e ".[dev]")
+	@echo "setting up .venv: 3/3 a first import"
+	@$(call quietly,$(BIN)/python -c "import multum; multum.compare")
+	@touch .venv/ready
 
 clean:
 	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache

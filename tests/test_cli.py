@@ -121,7 +121,7 @@ def test_the_first_page_names_every_command_and_where_to_start(multum) -> None:
     out, _, code = multum("--help")
     assert code == 0 and "Start with: multum compare" in out and "Exit codes" in out
     for name in ("compare", "train", "evaluate", "predict", "methods"):
-        assert f"│ {name}" in out
+        assert f"\n  {name} " in out
         text, _, code = multum(name, "--help")
         assert code == 0 and f"multum {name}" in text.split("Example: ")[1]
     _, err, code = multum("compar")

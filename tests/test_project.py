@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import importlib
+import pickle
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,7 +46,7 @@ def part_of(file: Path) -> str:
 def imported_parts(file: Path) -> set[str]:
     """The parts of multum that a file imports, also inside functions."""
     package = ["multum", *file.relative_to(SOURCE).parts[:-1]]
-    found = set()
+    parts = set()
     for node in ast.walk(ast.parse(file.read_text())):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -52,8 +55,8 @@ def imported_parts(file: Path) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
             names = [f"{module}.{alias.name}" for alias in node.names] if module == "multum" else [module]
-        found |= {name.split(".")[1] for name in names if name.startswith("multum.")}
-    return found
+        parts |= {name.split(".")[1] for name in names if name.startswith("multum.")}
+    return parts
 
 
 FILES = sorted(SOURCE.rglob("*.py"))
@@ -151,6 +154,44 @@ def test_all_is_sorted_and_true(name: str) -> None:
     assert list(names) == sorted(names, key=lambda n: (0 if n.isupper() else 1 if n[0].isupper() else 2, n))
     assert len(set(names)) == len(names)
     assert all(hasattr(module, n) for n in names)
+
+
+def test_importing_multum_and_the_command_line_brings_nothing_heavy() -> None:
+    heavy = ("torch", "numpy", "pandas", "matplotlib", "sklearn", "lightning_fabric", "multum.papers", "multum.methods")
+    for module in ("multum", "multum.cli"):
+        code = f"import sys, {module}; print([name for name in {heavy} if name in sys.modules])"
+        assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n", module
+
+
+def test_training_and_measuring_bring_neither_papers_nor_figures() -> None:
+    names = [name for name in multum.__all__ if name not in ("compare", "reproduce")]
+    code = f"import sys, multum; [getattr(multum, name) for name in {names}]; print(*sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    loaded = set(ran.stdout.split())
+    assert "torch" in loaded, ran.stderr
+    assert not loaded & {"pandas", "matplotlib", "sklearn", "lightning_fabric", "multum.papers"}
+
+
+def test_public_names_are_what_type_checkers_see() -> None:
+    tree = ast.parse((SOURCE / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    declared = {
+        alias.name: "multum" + (f".{node.module}" if node.module else "")
+        for node in block.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    assert {*declared, "__version__"} == set(multum.__all__) <= set(dir(multum))
+    for name, home in declared.items():
+        assert getattr(multum, name) is getattr(importlib.import_module(home), name)
+
+
+def test_a_function_keeps_its_name_where_a_module_has_the_same() -> None:
+    module = importlib.import_module("multum.ensemble")
+    assert multum.ensemble is multum.building.ensemble and module.Ensemble is multum.Ensemble
+    assert pickle.loads(pickle.dumps(multum.ensemble)) is multum.ensemble
+    with pytest.raises(AttributeError, match="no attribute 'ensembel'"):
+        multum.ensembel  # noqa: B018
 
 
 def readme_blocks() -> list[str]:

@@ -11,11 +11,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.markup import escape
 
 from .errors import MultumError
-from .figures.tables import text_table
 from .memory import keep_memory
 from .parsing import assignments
 
@@ -23,7 +20,7 @@ __all__ = ["main"]
 
 app = typer.Typer(
     no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # drawing help with rich takes longer than everything else before it
     pretty_exceptions_enable=False,
 )
 
@@ -39,8 +36,22 @@ def stoppable() -> Iterator[None]:
     except KeyboardInterrupt as stop:
         if is_first():
             reason = str(stop) or "stopped by SIGINT"
-            Console(stderr=True).print(f"{reason}; the same command goes on from here", highlight=False)
+            say(f"{reason}; the same command goes on from here", stderr=True)
         raise typer.Exit(128 + (stop.number if isinstance(stop, Stopped) else signal.SIGINT)) from None
+
+
+def show(*parts: Any) -> None:
+    """Print tables, and texts that are wrapped at words."""
+    from rich.console import Console
+
+    Console().print(*parts, sep="\n", highlight=False)
+
+
+def say(line: Any, stderr: bool = False) -> None:
+    """Print one line, however long, as it is."""
+    from rich.console import Console
+
+    Console(stderr=stderr).print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def print_json(value: Any) -> None:
@@ -54,12 +65,12 @@ DATA = "digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR, csv:FILE#t
 MODEL = "small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME; by default one that suits the data"
 
 
-@app.callback(epilog="Start with: [bold]multum compare --data digits --methods single,packed,deep --seeds 2[/bold]")
+@app.callback(epilog="Start with: multum compare --data digits --methods single,packed,deep --seeds 2")
 def root() -> None:
     """Any PyTorch network as an ensemble, at about the price of one network.
 
-    [bold]compare[/bold] answers which ensemble suits your data and your budget, and writes a report. [bold]train[/bold]
-    makes one ensemble, [bold]evaluate[/bold] measures what its uncertainty is worth, and [bold]predict[/bold] uses it.
+    compare answers which ensemble suits your data and your budget, and writes a report. train
+    makes one ensemble, evaluate measures what its uncertainty is worth, and predict uses it.
 
     Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 success,
     1 some methods of a comparison failed, 2 an invalid command or data, 130 stopped.
@@ -97,9 +108,9 @@ def compare(
 
     The same command goes on where it was stopped; what is done is not done again.
 
-    Example: [bold]multum compare --data digits --methods single,packed,deep --seeds 2 --epochs 15[/bold]
+    Example: multum compare --data digits --methods single,packed,deep --seeds 2 --epochs 15
 
-    Example: [bold]multum compare --data csv:churn.csv#target=left --budget 2x --out runs/churn[/bold]
+    Example: multum compare --data csv:churn.csv#target=left --budget 2x --out runs/churn
     """
     from .comparing.compare import compare as compare_methods
 
@@ -127,12 +138,12 @@ def compare(
     if as_json:
         print_json(document)
     else:
-        Console().print(reports.terminal(document))
-        advice = document["advice"]
-        Console().print(
-            f"[bold]{escape(advice['sentence'])}[/]", *map(escape, advice["notes"]), sep="\n", highlight=False
-        )
-        Console().print(f"report: {out / 'report.html'}", highlight=False, soft_wrap=True)
+        from rich.text import Text
+
+        show(reports.terminal(document), Text(document["advice"]["sentence"], "bold"))
+        for note in document["advice"]["notes"]:
+            show(Text(note))
+        say(f"report: {out / 'report.html'}")
     if any(row["status"] != "done" for row in document["rows"]):
         raise typer.Exit(1)
 
@@ -154,7 +165,7 @@ def train(
 ) -> None:
     """Train one ensemble and leave it in a run folder; the same command goes on with an interrupted run.
 
-    Example: [bold]multum train --data digits --method deep:members=4 --out runs/deep epochs=20[/bold]
+    Example: multum train --data digits --method deep:members=4 --out runs/deep epochs=20
     """
     from .runs import train as training
     from .training.devices import is_first
@@ -190,7 +201,7 @@ def evaluate(
 ) -> None:
     """Measure what a trained ensemble's uncertainty is worth.
 
-    Example: [bold]multum evaluate runs/deep --ood mnist --ood kmnist[/bold]
+    Example: multum evaluate runs/deep --ood mnist --ood kmnist
     """
     from .runs.evaluate import evaluate_run, tables
 
@@ -198,7 +209,7 @@ def evaluate(
     if as_json:
         print_json(numbers)
     else:
-        Console().print(*tables(numbers), sep="\n")
+        show(*tables(numbers))
 
 
 @app.command()
@@ -215,7 +226,7 @@ def predict(
 ) -> None:
     """Label, confidence, uncertainty and abstention for every row of a file.
 
-    Example: [bold]multum predict runs/deep new.csv --coverage 0.9 --out answers.csv[/bold]
+    Example: multum predict runs/deep new.csv --coverage 0.9 --out answers.csv
     """
     from .runs import predict as prediction
 
@@ -227,7 +238,7 @@ def predict(
     elif as_json:
         print_json(frame.to_dict("records"))
     else:
-        Console().print(prediction.table(frame))
+        show(prediction.table(frame))
 
 
 @app.command()
@@ -252,26 +263,27 @@ def reproduce(
 
     The same command goes on where it was stopped; items share what they train.
 
-    Example: [bold]multum reproduce --list[/bold]
+    Example: multum reproduce --list
 
-    Example: [bold]multum reproduce packed/table1-cost[/bold]
+    Example: multum reproduce packed/table1-cost
 
-    Example: [bold]multum reproduce mimo/figure2 --jobs 2[/bold]
+    Example: multum reproduce mimo/figure2 --jobs 2
     """
     from .papers import catalogue as catalogue_of_items
-    from .papers import find, show
+    from .papers import find
+    from .papers import show as screen
     from .papers.plan import plan
     from .papers.reproduce import reproduce as run_item
 
     if list_all or item is None:
-        listing: Any = catalogue_of_items() if as_json else show.listing()
+        listing: Any = catalogue_of_items() if as_json else screen.listing()
     elif dry_run:
         planned = plan(find(item).run(scale))
-        listing = planned.document() if as_json else show.planned(planned, find(item), scale)
+        listing = planned.document() if as_json else screen.planned(planned, find(item), scale)
     else:
         listing = None
     if listing is not None:
-        print_json(listing) if as_json else Console().print(listing)
+        print_json(listing) if as_json else show(listing)
         return
     assert item is not None
     with stoppable():
@@ -291,9 +303,9 @@ def reproduce(
     if as_json:
         print_json(document)
     else:
-        Console().print(show.result(document))
+        show(screen.result(document))
         place = (pages or out) / item
-        Console().print(f"written: {place}.json, {place}.md", highlight=False, soft_wrap=True)
+        say(f"written: {place}.json, {place}.md")
     if any(cell["status"] == "failed" for cell in document["cells"]):
         raise typer.Exit(1)
 
@@ -304,8 +316,9 @@ def methods(
 ) -> None:
     """List every method with its fields.
 
-    Example: [bold]multum methods[/bold]
+    Example: multum methods
     """
+    from .figures.tables import text_table
     from .methods import catalogue
 
     if as_json:
@@ -315,7 +328,7 @@ def methods(
         [e["name"], e["summary"], "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in e["fields"])]
         for e in catalogue()
     ]
-    Console().print(text_table(["name", "what it is", "fields"], rows, row_lines=True))
+    show(text_table(["name", "what it is", "fields"], rows, row_lines=True))
 
 
 def main() -> None:
@@ -324,5 +337,7 @@ def main() -> None:
     try:
         app()
     except MultumError as error:
-        Console(stderr=True).print(f"[red]error[/]: {escape(str(error))}", soft_wrap=True)
+        from rich.text import Text
+
+        say(Text.assemble(("error", "red"), f": {error}"), stderr=True)
         sys.exit(2)
