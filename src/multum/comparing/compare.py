@@ -117,8 +117,8 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
     whole, choice, held = selection(name)
     if choice == "hold_out":
         return name, data, (with_selection(whole, "only", held),)
-    known, held = (name, ()) if choice == "only" else default_ood(name, data)
-    return known, selected(data, *selection(known)[1:]) if held else data, held
+    known, ood_names = (name, ()) if choice == "only" else default_ood(name, data)
+    return known, selected(data, *selection(known)[1:]) if ood_names else data, ood_names
 
 
 def _planned(
