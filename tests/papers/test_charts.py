@@ -26,16 +26,17 @@ from torch import nn
 
 from multum.figures.svg import svg
 from multum.metrics.speed import Speed, Speeds
-from multum.papers import find
+from multum.papers import ITEMS, find
 from multum.papers.base import Row
-from multum.papers.charts import CHARTS, EXACT_CHARTS, circles, ordering_chart
-from multum.papers.charts.curves import parted
-from multum.papers.charts.forest import COLOURS, MOST
+from multum.papers.charts import items as chart_items
+from multum.papers.charts.forest import COLOURS, MOST, ordering_chart
 from multum.papers.exact import exact
 from multum.papers.results import Ordering, Picture, Result
 from multum.papers.trained import Trained
 
 Cells = Callable[[Row, int], Mapping[str, Any] | None]
+CHARTS = [id for id, item in ITEMS.items() if item.chart and item.status != "exact"]
+EXACT_CHARTS = [id for id, item in ITEMS.items() if item.chart and item.status == "exact"]
 
 
 def draw(*names: Any) -> float:
@@ -64,6 +65,10 @@ def trained(id: str, cells: Cells = cell, scale: str = "cpu", kind: type[Trained
     run = find(id).run(scale)
     results = {r.label: {s: x for s in r.seeds if (x := cells(r, s)) is not None} for r in run.rows}
     return kind(run, Path("nowhere"), results, {})
+
+
+def untrained(id: str) -> Trained:
+    return Trained(find(id).run("paper"), Path("nowhere"), {}, {})
 
 
 def over(found: Trained, label: str, value: Callable[[Mapping[str, Any]], float]) -> tuple[float, float]:
@@ -102,7 +107,7 @@ class InMemory(Trained):
 
 
 def charts(id: str, cells: Cells = cell, scale: str = "cpu") -> dict[str, Picture]:
-    return CHARTS[id](trained(id, cells, scale))
+    return ITEMS[id].chart(trained(id, cells, scale))
 
 
 def words(figure: Figure) -> set[str]:
@@ -113,27 +118,6 @@ def curve(figure: Figure, panel: int, label: str) -> tuple[list[float], list[flo
     """The data of the curve of that name; matplotlib has a name of its own for one without."""
     (found,) = [c for c in figure.axes[panel].containers if c.get_label() == (label or "_container0")]
     return list(found[0].get_xdata()), list(found[0].get_ydata())
-
-
-# -- labels ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("label", "name", "expected"),
-    [
-        ("PE-(3,8,2)", "alpha", (3.0, "M = 8, gamma = 2")),
-        ("PE-(3,8,2)", "M", (8.0, "alpha = 3, gamma = 2")),
-        ("L1 = 5e-07, M = 6, C100", "L1", (5e-7, "M = 6, C100")),
-        ("L1 = 5e-07, M = 6, C100", "M", (6.0, "L1 = 5e-07, C100")),
-        ("repetitions = 2, M = 3, batch 64, lr 0.05", "batch", (64.0, "repetitions = 2, M = 3, lr 0.05")),
-        ("width 2", "width", (2.0, "")),
-        ("P = 1x", "P", None),
-        ("MIMO (M = 3)", "M", None),
-        ("rho = 0.5", "o", None),
-    ],
-)
-def test_labels_are_parted(label: str, name: str, expected: tuple[float, str] | None) -> None:
-    assert parted(label, name) == expected
 
 
 # -- numbers -----------------------------------------------------------------------------------------------------------
@@ -205,7 +189,7 @@ def test_sweeps_have_the_cells_means_and_errors(
     id: str, name: str, x: str, measures: tuple[str, ...], rows: dict[str, tuple[str, float]]
 ) -> None:
     found = trained(id)
-    picture = CHARTS[id](found)[name]
+    picture = ITEMS[id].chart(found)[name]
     assert sorted(picture.numbers["row"]) == sorted(rows)
     for label, (curve_name, at) in rows.items():
         expected = {m: over(found, label, aupr if m == "aupr" else of(m)) for m in measures}
@@ -218,7 +202,7 @@ def test_sweeps_have_the_cells_means_and_errors(
 
 def test_severities_are_means_over_corruptions() -> None:
     found = trained("packed/figure9")
-    picture = CHARTS["packed/figure9"](found)[""]
+    picture = ITEMS["packed/figure9"].chart(found)[""]
     assert len(picture.numbers) == 6 * len(found.run.rows)
     for row in found.run.rows:
         holds(picture, row.label, {"severity": 0}, {m: over(found, row.label, of(m)) for m in ("accuracy", "ece")})
@@ -235,7 +219,7 @@ def test_severities_are_means_over_corruptions() -> None:
 
 def test_ensemble_and_subnetworks_are_two_curves() -> None:
     found = trained("mimo/figure5")
-    picture = CHARTS["mimo/figure5"](found)[""]
+    picture = ITEMS["mimo/figure5"].chart(found)[""]
     assert len(picture.numbers) == 8
     for m in (1, 2, 3, 4):
         for name, prefix in (("ensemble", ""), ("subnetworks, their mean", "member_")):
@@ -245,7 +229,7 @@ def test_ensemble_and_subnetworks_are_two_curves() -> None:
 
 def test_bars_are_the_diversities() -> None:
     found = trained("mimo/figure4-right")
-    picture = CHARTS["mimo/figure4-right"](found)[""]
+    picture = ITEMS["mimo/figure4-right"].chart(found)[""]
     for row in found.run.rows:
         holds(picture, row.label, {}, {m: over(found, row.label, of(m)) for m in ("disagreement", "kl")})
     for axes, measure in zip(picture.drawing.axes, ("disagreement", "kl"), strict=True):
@@ -254,7 +238,7 @@ def test_bars_are_the_diversities() -> None:
 
 def test_mixtures_by_parameters_and_by_members() -> None:
     found = trained("mixture/figure3", lambda row, seed: {**cell(row, seed), "cost": {"params": SIZES[row.label]}})
-    picture = CHARTS["mixture/figure3"](found)[""]
+    picture = ITEMS["mixture/figure3"].chart(found)[""]
     for label in SIZES:
         holds(picture, label, {"params": SIZES[label]}, {"accuracy": over(found, label, of("accuracy"))})
     mean = dict(zip(picture.numbers["row"], picture.numbers["accuracy"], strict=True))
@@ -269,7 +253,7 @@ SIZES = {"P = 0.7x": 70, "P = 1x": 100, "P = 2x": 200, "P = 3.3x": 330, "M = 2":
 
 def test_training_curves_and_test_accuracies() -> None:
     found = trained("hypernet/table1-2")
-    picture = CHARTS["hypernet/table1-2"](found)[""]
+    picture = ITEMS["hypernet/table1-2"].chart(found)[""]
     labels = {"ASGD (constant LR)": "ASGD", "NASGD (constant LR)": "NASGD"}
     assert len(picture.numbers) == sum(found.run.row(label).epochs for label in labels)
     for i, (label, name) in enumerate(labels.items()):
@@ -291,16 +275,16 @@ def test_circles_stand_at_accuracy_and_speed(monkeypatch: pytest.MonkeyPatch) ->
     asked: dict[str, Any] = {}
 
     def speeds(networks: Mapping[str, Any], example: Any, **settings: Any) -> Speeds:
-        asked.update(settings, items=len(example), networks=list(networks))
+        asked.update(settings, examples=len(example), networks=list(networks))
         rest = dict.fromkeys(Speed.__dataclass_fields__, 0)
         rows = [Speed(**{**rest, "name": n, "batch_size": 128, "latency": 0.5 + i}) for i, n in enumerate(networks)]
         return Speeds(tuple(rows))
 
-    monkeypatch.setattr(circles, "compare_speed", speeds)
+    monkeypatch.setattr(chart_items, "compare_speed", speeds)
     found = trained("packed/figure1", without("MIMO"), kind=InMemory)
-    picture = CHARTS["packed/figure1"](found)[""]
+    picture = ITEMS["packed/figure1"].chart(found)[""]
     done = [row.label for row in found.run.rows if row.label != "MIMO"]
-    assert asked["networks"] == done and asked["items"] == 128 and asked["batch_sizes"] == (128,)
+    assert asked["networks"] == done and asked["examples"] == 128 and asked["batch_sizes"] == (128,)
     for i, label in enumerate(done):
         at = {"images per second": 128 / (0.5 + i), "params": 100 * len(label)}
         holds(picture, label, at, {"accuracy": over(found, label, of("accuracy"))})
@@ -323,7 +307,7 @@ def test_speeds_are_measured() -> None:
         return {**cell(row, seed), "cost": {"params": sizes[row.label]}} if row.label in sizes else None
 
     found = trained("packed/figure1", cells, kind=InMemory)
-    frame = CHARTS["packed/figure1"](found)[""].numbers.set_index("row")["images per second"]
+    frame = ITEMS["packed/figure1"].chart(found)[""].numbers.set_index("row")["images per second"]
     assert frame["Single Model"] > frame["Deep Ensembles"] > 0
 
 
@@ -332,7 +316,7 @@ def test_speeds_are_measured() -> None:
 
 def test_divergence_and_bound_by_share() -> None:
     result = exact(find("packed/figure5"))
-    picture = EXACT_CHARTS["packed/figure5"](result)[""]
+    picture = ITEMS["packed/figure5"].chart(untrained("packed/figure5"))[""]
     frame = picture.numbers.set_index(["curve", "p"])["divergence"]
     assert len(frame) == len(result.lines)
     for line in result.lines:
@@ -348,18 +332,13 @@ def test_divergence_and_bound_by_share() -> None:
 
 def test_nested_sgd_holds_theta_to_the_end() -> None:
     result = exact(find("hypernet/figure1"))
-    picture = EXACT_CHARTS["hypernet/figure1"](result)[""]
+    picture = ITEMS["hypernet/figure1"].chart(untrained("hypernet/figure1"))[""]
     theta = {line.row: line.ours for line in result.lines if line.column == "theta"}
     for name in ("nested SGD", "plain SGD"):
         expected = [theta[f"{name}, after member {i}"] for i in range(4)]
         assert curve(picture.drawing, 0, name) == ([0, 1, 2, 3], expected)
     assert curve(picture.drawing, 0, "nested SGD")[1][:3] == [1, 1, 1]
     assert curve(picture.drawing, 0, "plain SGD")[1][1] != 1
-
-
-@pytest.mark.parametrize("id", EXACT_CHARTS)
-def test_without_lines_nothing_is_drawn(id: str) -> None:
-    assert EXACT_CHARTS[id](Result(id, ())) == {}
 
 
 # -- what is not done --------------------------------------------------------------------------------------------------
@@ -376,14 +355,14 @@ def without(*labels: str) -> Cells:
 @pytest.mark.parametrize("id", CHARTS)
 def test_with_nothing_done_nothing_is_drawn(id: str) -> None:
     found = trained(id, lambda row, seed: None)
-    assert CHARTS[id](found) == {}
-    assert CHARTS[id](replace(found, results={})) == {}
+    assert ITEMS[id].chart(found) == {}
+    assert ITEMS[id].chart(replace(found, results={})) == {}
 
 
 def test_rows_and_seeds_that_are_not_done_are_left_out() -> None:
     gone = {("rho = 0", 0), ("rho = 0", 1), ("rho = 0.5", 0), ("rho = 0.5", 1), ("rho = 0.5", 2), ("rho = 1", 1)}
     found = trained("mimo/figure6", lambda row, seed: None if (row.label, seed) in gone else cell(row, seed))
-    frame = CHARTS["mimo/figure6"](found)[""].numbers.set_index("row")
+    frame = ITEMS["mimo/figure6"].chart(found)[""].numbers.set_index("row")
     assert list(frame.index) == ["rho = 0", "rho = 1"] and list(frame["seeds"]) == [1, 2]
     assert frame.loc["rho = 0", "nll"] == draw("rho = 0", 2, "nll") and math.isnan(frame.loc["rho = 0", "nll error"])
     first, last = (draw("rho = 1", seed, "nll") for seed in (0, 2))
@@ -431,7 +410,7 @@ def test_regressions_are_paired_over_splits() -> None:
         return None if gone else cell(row, seed)
 
     found = trained("packed/table11", cells)
-    picture = CHARTS["packed/table11"](found)[""]
+    picture = ITEMS["packed/table11"].chart(found)[""]
     frame = picture.numbers.set_index(["data", "measure"])
     assert len(frame) == 2 * 8 and "yacht" not in frame.index.get_level_values("data")
     assert (frame.loc[("boston", "rmse"), "splits"], frame.loc[("energy", "nll"), "splits"]) == (19, 20)
@@ -459,9 +438,9 @@ def test_orderings_are_coloured_by_verdict_and_face_right_where_they_hold() -> N
     given = (
         Ordering("Acc", "A", "B", 1.0, 2.0, 1.0, 3.0),
         Ordering("Acc", "A", "C", None, -2.0, -3.0, -1.0),
-        Ordering("NLL", "A", "B", -0.1, -0.2, -0.3, -0.1),
-        Ordering("NLL", "A", "C", -0.1, 0.1, -0.3, 0.5),
-        Ordering("NLL", "B", "C", -0.1, 0.4, None, None),
+        Ordering("NLL", "A", "B", -0.1, -0.2, -0.3, -0.1, lower=True),
+        Ordering("NLL", "A", "C", -0.1, 0.1, -0.3, 0.5, lower=True),
+        Ordering("NLL", "B", "C", -0.1, 0.4, None, None, lower=True),
     )
     picture = ordering_chart(Result("packed/table1", (), orderings=given))
     assert picture is not None
@@ -495,7 +474,7 @@ def bars(axes: Any) -> list[tuple[float, float]]:
 
 
 def test_at_most_so_many_orderings_are_shown_and_all_columns_among_them() -> None:
-    words_only = Ordering("ECE", "x", "y", None, -1.0, -2.0, -0.5)
+    words_only = Ordering("ECE", "x", "y", None, -1.0, -2.0, -0.5, lower=True)
     picture = ordering_chart(Result("packed/table1", (), orderings=(*some_orderings(40), words_only)))
     assert picture is not None and len(picture.numbers) == MOST == 24
     assert list(picture.numbers["column"]) == ["Acc"] * 23 + ["ECE"]
@@ -544,7 +523,7 @@ def test_charts_are_saved_as_svg_with_words_as_words(id: str) -> None:
 
 @pytest.mark.parametrize("id", EXACT_CHARTS)
 def test_exact_charts_are_saved(id: str) -> None:
-    for picture in EXACT_CHARTS[id](exact(find(id))).values():
+    for picture in ITEMS[id].chart(untrained(id)).values():
         saved(picture.drawing)
         assert isinstance(picture.numbers, pd.DataFrame) and len(picture.numbers) > 0
 

@@ -22,16 +22,14 @@ from multum.metrics.speed import compare_speed
 from multum.papers import ITEMS, basins, inside
 from multum.papers.base import Row, Run
 from multum.papers.bias import decomposed, jackknife
-from multum.papers.charts import CHARTS
-from multum.papers.inside import EXTRAS
-from multum.papers.packed_appendix import TABLE8
-from multum.papers.results import Found, Line, Result
+from multum.papers.packed import TABLES
+from multum.papers.results import Extra, Line, Result
 from multum.papers.trained import Trained
 from multum.runs.work import work
 from multum.training.checkpoint import states
 
 RECIPE = {"epochs": 2, "lr": 0.1, "batch_size": 64, "optimizer": "sgd", "weight_decay": 0.0}
-IMAGES: dict[str, Any] = {"data": "digits", "items": 400, "seeds": (0,)}
+IMAGES: dict[str, Any] = {"data": "digits", "examples": 400, "seeds": (0,)}
 SINES: dict[str, Any] = {"data": "sines", "model": "mlp:hidden=16+16", "seeds": (0, 1, 2)}
 ADAM = {"epochs": 10, "lr": 0.01, "optimizer": "adam", "weight_decay": 0.0, "batch_size": 64}
 DEEP_MLP = "mlp:hidden=24+24+24"
@@ -50,7 +48,14 @@ RUNS = {
         for m in (2, 3)
     ],
     "mimo/figure7-9": [
-        Row(label=f"L1 = {l1:g}, M = 2", model="mlp", method=Mimo(members=2), recipe={**RECIPE, "l1": l1}, **IMAGES)
+        Row(
+            label=f"L1 = {l1:g}, M = 2",
+            model="mlp",
+            method=Mimo(members=2),
+            recipe={**RECIPE, "l1": l1},
+            varied={"L1": l1},
+            **IMAGES,
+        )
         for l1 in (1e-4, 1e-1)
     ],
     "mixture/figure4": [
@@ -72,7 +77,7 @@ RUNS = {
             model="wrn-10-1",
             method=Hypernet(members=2, sigma=0.5, norm="shared", heads="copy", nested=False),
             recipe=RECIPE,
-            **{**IMAGES, "items": 150},  # one batch of statistics
+            **{**IMAGES, "examples": 150},  # one batch of statistics
         ),
         Row(label="SGD", model="mlp", method=Single(), recipe=RECIPE, **IMAGES),
     ],
@@ -87,7 +92,9 @@ RUNS["mimo/figure4-trajectories"] = RUNS["mimo/figure3"][:1]
 
 def run_of(id: str) -> Run:
     columns = ("Accuracy", "NLL", "MNIST") if id == "hypernet/table3" else ()  # no row has MNIST
-    return Run(rows=tuple(RUNS[id]), item=id, printed=TABLE8 if id == "packed/table8" else {}, columns=columns)
+    return Run(
+        rows=tuple(RUNS[id]), item=id, printed=TABLES["Table 8"] if id == "packed/table8" else {}, columns=columns
+    )
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +108,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def small() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        sizes = {"PLANE_POINTS": 5, "EMBEDDING_POINTS": 5, "TRAINING_ITEMS": 10_000, "ROUNDS": 2}
+        sizes = {"PLANE_POINTS": 5, "EMBEDDING_POINTS": 5, "TRAINING_EXAMPLES": 10_000, "ROUNDS": 2}
         for name, value in sizes.items():
             patch.setattr(inside if name == "ROUNDS" else basins, name, value)
         yield
@@ -113,9 +120,9 @@ def trained(folder: Path, small: None) -> dict[str, Trained]:
 
 
 @pytest.fixture(scope="module")
-def extra(trained: dict[str, Trained]) -> Callable[[str], Found]:
+def extra(trained: dict[str, Trained]) -> Callable[[str], Extra]:
     """What each item gives, measured once."""
-    return functools.cache(lambda id: EXTRAS[id](trained[id]))
+    return functools.cache(lambda id: ITEMS[id].extra(trained[id]))
 
 
 def values(lines: list[Line], row: str) -> dict[str, float]:
@@ -156,22 +163,21 @@ def without(found: Trained, kept: dict[str, tuple[int, ...]]) -> Trained:
     return Trained(found.run, found.folder, results, {})
 
 
-def test_every_extra_is_of_an_item() -> None:
-    assert set(EXTRAS) <= set(ITEMS)
-    assert set(EXTRAS) == set(RUNS)  # each is tested below
+def test_every_extra_is_tested() -> None:
+    assert {id for id, item in ITEMS.items() if item.extra} == set(RUNS)  # each is tested below
 
 
 @pytest.mark.parametrize("id", sorted(RUNS))
 def test_nothing_done_gives_nothing(id: str, tmp_path: Path) -> None:
-    assert not any(EXTRAS[id](Trained.read(run_of(id), tmp_path)))
+    assert not any(ITEMS[id].extra(Trained.read(run_of(id), tmp_path)))
 
 
 @pytest.mark.parametrize("id", sorted(set(RUNS) - {"hypernet/table3", "packed/table8"}))
 def test_pictures_can_be_saved_and_their_numbers_are_few(
-    id: str, trained: dict[str, Trained], extra: Callable[[str], Found]
+    id: str, trained: dict[str, Trained], extra: Callable[[str], Extra]
 ) -> None:
     lines, pictures, _ = extra(id)
-    assert "" in pictures or id in CHARTS  # the first picture is of one or the other
+    assert "" in pictures or ITEMS[id].chart  # the first picture is of one or the other
     for picture in pictures.values():
         file = io.BytesIO()
         picture.drawing.savefig(file, format="svg")
@@ -183,7 +189,7 @@ def test_pictures_can_be_saved_and_their_numbers_are_few(
 
 class TestBias:
     def test_the_parts_sum_to_the_error_without_noise(
-        self, trained: dict[str, Trained], extra: Callable[[str], Found]
+        self, trained: dict[str, Trained], extra: Callable[[str], Extra]
     ) -> None:
         found = trained["mimo/figure2"]
         lines, _, _ = extra("mimo/figure2")
@@ -210,7 +216,7 @@ class TestBias:
         assert remark.startswith(f"{np.mean((mean - true) ** 2):.5f} ")
         assert values(lines, "M = 3")["members' test error"] > values(lines, "M = 3")["test error"]
 
-    def test_the_error_is_that_of_the_cells(self, trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+    def test_the_error_is_that_of_the_cells(self, trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
         found = trained["mimo/figure2"]
         lines, _, _ = extra("mimo/figure2")
         measured = [found.results["M = 3"][seed]["numbers"]["rmse"] ** 2 for seed in (0, 1, 2)]
@@ -220,10 +226,10 @@ class TestBias:
         assert line.seeds == 3
 
     def test_seeds_that_are_not_done_are_left_out(
-        self, trained: dict[str, Trained], extra: Callable[[str], Found]
+        self, trained: dict[str, Trained], extra: Callable[[str], Extra]
     ) -> None:
         whole = trained["mimo/figure2"]
-        lines, pictures, _ = EXTRAS["mimo/figure2"](without(whole, {"M = 1": (2,), "M = 3": (0, 2)}))
+        lines, pictures, _ = ITEMS["mimo/figure2"].extra(without(whole, {"M = 1": (2,), "M = 3": (0, 2)}))
         assert set(values(lines, "M = 1")) == {"test error", "members' test error"}  # one set has no variance
         bias = next(li for li in lines if (li.row, li.column) == ("M = 3", "bias^2"))
         assert (bias.seeds, bias.error) == (2, None)
@@ -232,7 +238,7 @@ class TestBias:
         assert drawn[drawn["panel"] == "test error"]["x"].tolist() == [1, 3]
 
     def test_the_picture_has_the_data_of_one_set(
-        self, trained: dict[str, Trained], extra: Callable[[str], Found]
+        self, trained: dict[str, Trained], extra: Callable[[str], Extra]
     ) -> None:
         found = trained["mimo/figure2"]
         numbers = extra("mimo/figure2")[1][""].numbers
@@ -250,7 +256,7 @@ class TestBias:
 
 
 @pytest.mark.parametrize("label", ["MIMO (M = 3)", "Naive multihead (M = 3)"])
-def test_plane_of_subnetworks(label: str, trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_plane_of_subnetworks(label: str, trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = trained["mimo/figure3"]
     lines, pictures, _ = extra("mimo/figure3")
     got = values(lines, label)
@@ -273,14 +279,14 @@ def test_plane_of_subnetworks(label: str, trained: dict[str, Trained], extra: Ca
     assert len(frame) == 25 and {"accuracy", "disagreement_0", "disagreement_2"} <= set(frame)
 
 
-def test_rows_that_are_not_done_have_no_picture(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_rows_that_are_not_done_have_no_picture(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = without(trained["mimo/figure3"], {"Naive multihead (M = 3)": (0,)})
-    lines, pictures, _ = EXTRAS["mimo/figure3"](found)
+    lines, pictures, _ = ITEMS["mimo/figure3"].extra(found)
     assert {line.row for line in lines} == {"Naive multihead (M = 3)"}
     assert list(pictures) == ["multihead"]
 
 
-def test_paths_through_function_space(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_paths_through_function_space(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = trained["mimo/figure4-trajectories"]
     lines, pictures, _ = extra("mimo/figure4-trajectories")
     got = values(lines, "MIMO (M = 3)")
@@ -301,7 +307,7 @@ def test_paths_through_function_space(trained: dict[str, Trained], extra: Callab
     assert not np.allclose(pictures[""].numbers["x"], pictures["pca"].numbers["x"])
 
 
-def test_units_that_listen_to_one_input(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_units_that_listen_to_one_input(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = trained["mimo/figure4-left"]
     lines, pictures, orderings = extra("mimo/figure4-left")
     assert [(o.better, o.worse) for o in orderings] == [(f"MIMO (M = {m})", "half of the units") for m in (2, 3)]
@@ -327,7 +333,7 @@ def test_units_that_listen_to_one_input(trained: dict[str, Trained], extra: Call
         assert high[[f"input_{m}" for m in range(members)]].to_numpy().sum() == (share >= high["from"].min()).sum()
 
 
-def test_sparsity_is_the_share_of_weights_near_zero(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_sparsity_is_the_share_of_weights_near_zero(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     lines, pictures, _ = extra("mimo/figure7-9")
     found = trained["mimo/figure7-9"]
     for line in lines:
@@ -342,7 +348,7 @@ def test_sparsity_is_the_share_of_weights_near_zero(trained: dict[str, Trained],
     assert numbers["accuracy"].tolist() == accuracy
 
 
-def test_lines_between_members(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_lines_between_members(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = trained["mixture/figure4"]
     lines, pictures, orderings = extra("mixture/figure4")
     ends, middles, barriers = [], [], []
@@ -372,7 +378,7 @@ def test_lines_between_members(trained: dict[str, Trained], extra: Callable[[str
     assert frame["row"].value_counts().to_dict() == {"P = 1x": 21, "P = 2x": 21}
 
 
-def test_plane_of_embeddings(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_plane_of_embeddings(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = trained["hypernet/figure3"]
     lines, pictures, orderings = extra("hypernet/figure3")
     got = values(lines, "Ours")
@@ -416,7 +422,7 @@ def test_plane_of_embeddings(trained: dict[str, Trained], extra: Callable[[str],
     assert loss.better == accuracy.better == "the mean of three members' weights"
 
 
-def test_members_with_statistics_of_their_own(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_members_with_statistics_of_their_own(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     lines, pictures, _ = extra("hypernet/table3")
     ens, data = trained["hypernet/table3"].open("Ours")
     x, y = data.prepare(data.test.x), data.test.y
@@ -438,7 +444,7 @@ def test_members_with_statistics_of_their_own(trained: dict[str, Trained], extra
 
 
 def test_speeds_are_relative_to_one_network(
-    trained: dict[str, Trained], extra: Callable[[str], Found], monkeypatch: pytest.MonkeyPatch
+    trained: dict[str, Trained], extra: Callable[[str], Extra], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = []
 
@@ -448,7 +454,7 @@ def test_speeds_are_relative_to_one_network(
 
     monkeypatch.setattr(inside, "compare_speed", noted)
     found = trained["packed/table8"]
-    lines, pictures, orderings = EXTRAS["packed/table8"](found)
+    lines, pictures, orderings = ITEMS["packed/table8"].extra(found)
     assert not pictures
     by_cell = {(line.row, line.column): line for line in lines}
     ratio = {(row.name, row.batch_size): row.ratio for row in measured[0].rows}
@@ -475,6 +481,6 @@ def test_speeds_are_relative_to_one_network(
     assert (orderings[2].paper, orderings[2].ours) == pytest.approx((0.96 - 0.27, gains.mean()))
 
 
-def test_speeds_need_the_one_network(trained: dict[str, Trained], extra: Callable[[str], Found]) -> None:
+def test_speeds_need_the_one_network(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = without(trained["packed/table8"], {"MIMO": (0, 1), "Deep Ensembles": (0,)})
-    assert EXTRAS["packed/table8"](found) == ([], {}, ())
+    assert ITEMS["packed/table8"].extra(found) == Extra()

@@ -12,10 +12,11 @@ import multum
 from meta_counts import shortcuts  # noqa: F401  (used by every test here)
 from multum.errors import ConfigError
 from multum.papers import ITEMS, catalogue, find
-from multum.papers.base import SCALES, STATUSES, Printed, Row, Run, table
+from multum.papers.base import SCALES, STATUSES, Row, Run
 from multum.papers.counting import COLUMNS, build, cost_of, training_macs
 from multum.papers.exact import exact, has_exact
 from multum.papers.plan import plan
+from multum.papers.printed import Printed, table
 from multum.training.recipe import Recipe
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())
@@ -95,7 +96,7 @@ def test_the_catalogue_has_42_items_in_plain_values() -> None:
 def test_an_unknown_item_names_the_closest() -> None:
     with pytest.raises(ConfigError, match=r"packed/table1-cost"):
         find("packed/table1-costs")
-    with pytest.raises(ConfigError, match="scale is one of"):
+    with pytest.raises(ConfigError, match="scale must be one of"):
         find("packed/table1").run("gpu")
 
 
@@ -141,10 +142,10 @@ def test_a_run_refuses_equal_labels_and_remarks_on_nothing() -> None:
     row = find("mimo/footnote2").run("paper").rows[0]
     with pytest.raises(ConfigError, match="different labels"):
         Run(rows=(row, row))
-    with pytest.raises(ConfigError, match="remark is on a printed cell"):
+    with pytest.raises(ConfigError, match="remarks must be on printed cells"):
         Run(rows=(row,), remarks={(row.label, "Params"): "why"})
     with pytest.raises(ConfigError, match="2 numbers"):
-        table("A, B", "row | 1")
+        table("A, B", ["row | 1"])
 
 
 def test_a_printed_number_knows_its_digits() -> None:
@@ -259,7 +260,7 @@ def test_nested_sgd_moves_what_is_shared_once_a_turn() -> None:
 
 
 def test_what_trains_is_not_exact() -> None:
-    with pytest.raises(ConfigError, match="trains nothing"):
+    with pytest.raises(ConfigError, match="must train nothing"):
         exact(find("mimo/figure5"))
     assert not has_exact(find("mimo/figure5"))
 

@@ -20,11 +20,12 @@ from multum import cli
 from multum.errors import ConfigError, DataError
 from multum.papers import ITEMS, find, show
 from multum.papers import reproduce as module
-from multum.papers.base import Item, Row, Run, table
+from multum.papers.base import Item, Row, Run
 from multum.papers.facts import FACTS, Facts
 from multum.papers.measured import COLUMNS, lines, orderings
 from multum.papers.pages import page, summary, write_pages
 from multum.papers.plan import plan
+from multum.papers.printed import table
 from multum.papers.results import Ordering
 from multum.papers.trained import Trained
 from multum.runs import pool as runners
@@ -35,10 +36,10 @@ METHODS = {"one": multum.Single(), "four": multum.Deep(members=2), "packed": mul
 
 def small_run(scale: str = "cpu") -> Run:
     rows = tuple(
-        Row(label=label, data="digits", model="small-cnn", method=m, recipe=RECIPE, seeds=(0, 1), items=300)
+        Row(label=label, data="digits", model="small-cnn", method=m, recipe=RECIPE, seeds=(0, 1), examples=300)
         for label, m in METHODS.items()
     )
-    printed = table("Acc, NLL, Params (M)", "one | 90.0 0.5 1.0\nfour | 92.0 0.4 4.0\npacked | 91.0 0.5 1.0")
+    printed = table("Acc, NLL, Params (M)", ["one | 90.0 0.5 1.0", "four | 92.0 0.4 4.0", "packed | 91.0 0.5 1.0"])
     return Run(rows=rows, printed=printed, columns=("Disagreement",), claims=(("Disagreement", "four", "one"),))
 
 
@@ -88,7 +89,7 @@ def test_orderings_are_tested_over_common_seeds() -> None:
 
 def test_rival_columns_are_ordered_within_a_row() -> None:
     row = replace(small_run().rows[0], label="ours")
-    printed = table("AUC MSP, AUC MI, AUC v, AUPR MI", "ours | 0.8 0.7 0.7 0.6")
+    printed = table("AUC MSP, AUC MI, AUC v, AUPR MI", ["ours | 0.8 0.7 0.7 0.6"])
     run = Run(rows=(row,), printed=printed, rivals=("AUC",))
     scores = {"msp": {0: 0.60, 1: 0.62}, "mutual_information": {0: 0.50, 1: 0.55}, "variation_ratio": {0: 0.7, 1: 0.6}}
     cells = {
@@ -111,7 +112,7 @@ def test_rival_columns_are_ordered_within_a_row() -> None:
     ],
 )
 def test_verdicts(column: str, ours: float, low: float | None, high: float | None, verdict: str) -> None:
-    assert Ordering(column, "a", "b", None, ours, low, high).verdict == verdict
+    assert Ordering(column, "a", "b", None, ours, low, high, lower=column == "NLL").verdict == verdict
 
 
 def test_rows_on_other_data_are_not_ordered() -> None:
@@ -136,7 +137,7 @@ def test_every_printed_column_of_a_trained_item_is_measured_or_known_not_to_be()
 
 
 def test_a_claim_is_about_rows() -> None:
-    with pytest.raises(ConfigError, match="a claim is about rows"):
+    with pytest.raises(ConfigError, match="claims must be about rows"):
         replace(small_run(), claims=(("Acc", "four", "five"),))
 
 
@@ -208,7 +209,7 @@ def test_what_fails_is_told_and_stops_nothing(item: Item, tmp_path: Path, monkey
 def test_missing_data_is_told_once_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MULTUM_DATA", str(tmp_path / "empty"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DataError, match=r"packed/table11 needs uci_boston, however: .*got 'uci_boston'"):
+    with pytest.raises(DataError, match=r"packed/table11 needs uci_boston: "):
         module.reproduce("packed/table11", tmp_path / "out")
     assert not (tmp_path / "out" / "cells").exists()
 
@@ -216,15 +217,15 @@ def test_missing_data_is_told_once_before_anything_runs(tmp_path: Path, monkeypa
 def test_the_page_says_what_is_smaller_and_how_the_paper_was_left(item: Item, tmp_path: Path) -> None:
     document = module.reproduce("hypernet/table4", tmp_path, gather=True)
     text = page(document)
-    assert "training items: 5,000 here, 50,000 in the paper" in text
+    assert "training examples: 5,000 here, 50,000 in the paper" in text
     assert "the paper sums over 10,000 images" in text and "Economical ensembles" in text
 
 
 def test_an_item_for_gpus_says_what_it_needs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"packed/table2 needs ImageNet.*--dry-run"):
+    with pytest.raises(ConfigError, match=r"packed/table2, which needs ImageNet.*--dry-run"):
         module.reproduce("packed/table2", tmp_path)
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ConfigError, match="has none of"):
+    with pytest.raises(ConfigError, match="of which it has none"):
         module.reproduce("mimo/figure2", tmp_path, seeds=[99])
 
 

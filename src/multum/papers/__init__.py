@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from ..errors import ConfigError, did_you_mean
-from . import hypernet, hypernet_appendix, mimo, mimo_subnetworks, mixture, packed, packed_ablations, packed_appendix
+from . import hypernet, mimo, mixture, packed
 from .base import Item
 
 __all__ = ["ITEMS", "catalogue", "find"]
 
-_MODULES = (packed, packed_ablations, packed_appendix, mixture, mimo_subnetworks, mimo, hypernet, hypernet_appendix)
-ITEMS: dict[str, Item] = {item.id: item for module in _MODULES for item in module.ITEMS}
+ITEMS: dict[str, Item] = {item.id: item for module in (packed, mixture, mimo, hypernet) for item in module.ITEMS}
 
 
 def find(id: str) -> Item:
@@ -21,7 +20,7 @@ def find(id: str) -> Item:
     'Table 1, efficiency'
     """
     if id not in ITEMS:
-        raise ConfigError(f"an item is a paper's table or figure, however: {id!r} is none. {did_you_mean(id, ITEMS)}")
+        raise ConfigError(f"an item must be a paper's table or figure; got {id!r}. {did_you_mean(id, ITEMS)}")
     return ITEMS[id]
 
 

@@ -6,18 +6,24 @@ and in plain sentences where the Run is smaller than the paper's, or departs fro
 
 from __future__ import annotations
 
-import re
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError, did_you_mean
 from ..methods import Method
+from ..parsing import named
 from ..runs.cells import Cell, spec_of
 from ..training.recipe import Recipe
 from .facts import facts_of
+from .printed import Remarks, Table
 
-__all__ = ["PAPERS", "SCALES", "STATUSES", "Item", "Printed", "Row", "Run", "item", "table"]
+if TYPE_CHECKING:
+    from .results import Extra, Line, Picture
+    from .trained import Trained
+
+__all__ = ["PAPERS", "SCALES", "STATUSES", "Item", "Row", "Run", "item"]
 
 SCALES = ("paper", "cpu")
 PAPERS = {
@@ -34,34 +40,6 @@ STATUSES = {
 }
 
 
-@dataclass(frozen=True)
-class Printed:
-    """A number as a paper prints it, with its spread where it has one.
-
-    >>> Printed("96.79±0.07").value, Printed("36.492").agrees(36.4928)
-    (96.79, True)
-    """
-
-    text: str
-
-    @property
-    def value(self) -> float:
-        return float(self.text.partition("±")[0])
-
-    @property
-    def spread(self) -> float | None:
-        return float(self.text.partition("±")[2]) if "±" in self.text else None
-
-    @property
-    def digits(self) -> int:
-        return len(self.text.partition("±")[0].partition(".")[2])
-
-    def agrees(self, ours: float) -> bool:
-        """Whether ours, rounded or cut off at the printed digits, is the printed number."""
-        unit = 10.0**-self.digits
-        return abs(round(ours, self.digits) - self.value) < unit / 4 or -1e-9 <= ours - self.value < unit
-
-
 @dataclass(frozen=True, kw_only=True)
 class Row:
     """One row of a table, or one point of a figure: what is trained, and with which seeds."""
@@ -72,15 +50,16 @@ class Row:
     method: Method
     recipe: Mapping[str, Any]
     seeds: tuple[int, ...]
-    items: int | None = None  # the first items of the training part; None: all
+    examples: int | None = None  # the first ones of the training part; None: all
     ood: tuple[str, ...] = ()
     shift: tuple[str, ...] = ()
-    shift_items: int | None = None
+    shift_examples: int | None = None
+    varied: Mapping[str, float | str] = field(default_factory=dict)  # what the item varies, and its value here
 
     @property
     def source(self) -> str:
-        """The data with the choice of its items, as `multum.load_data` reads it."""
-        return self.data if self.items is None else f"{self.data}#first={self.items}"
+        """The data with the choice of its examples, as `multum.load_data` reads it."""
+        return self.data if self.examples is None else f"{self.data}#first={self.examples}"
 
     @property
     def epochs(self) -> int:
@@ -88,12 +67,12 @@ class Row:
 
     @property
     def trained_on(self) -> int:
-        """Items of one epoch."""
-        return min(facts_of(self.data).train, self.items or facts_of(self.data).train)
+        """Examples of one epoch."""
+        return min(facts_of(self.data).train, self.examples or facts_of(self.data).train)
 
     def cells(self) -> list[Cell]:
         """One cell a seed, as a comparison runs them; named by the method, so that items share what is the same."""
-        rest = (self.source, self.model, self.method, dict(self.recipe), self.ood, self.shift, self.shift_items)
+        rest = (self.source, self.model, self.method, dict(self.recipe), self.ood, self.shift, self.shift_examples)
         return [Cell(spec_of(self.method), seed, *rest) for seed in self.seeds]
 
 
@@ -102,8 +81,8 @@ class Run:
     """Everything about one item at one scale."""
 
     rows: tuple[Row, ...]
-    printed: Mapping[str, Mapping[str, Printed]] = field(default_factory=dict)  # by row, then by column
-    remarks: Mapping[tuple[str, str], str] = field(default_factory=dict)  # (row, column): why a printed cell is off
+    printed: Table = field(default_factory=dict)
+    remarks: Remarks = field(default_factory=dict)
     columns: tuple[str, ...] = ()  # measured beyond the printed ones; see `measured.COLUMNS`
     claims: tuple[tuple[str, str, str], ...] = ()  # (column, better row, worse row), said without numbers
     rivals: tuple[str, ...] = ()  # measures whose columns, "AUC MSP" and "AUC MI", the paper compares within a row
@@ -114,15 +93,16 @@ class Run:
 
     def __post_init__(self) -> None:
         labels = [row.label for row in self.rows]
-        twice = sorted({label for label in labels if labels.count(label) > 1})
-        if twice:
-            raise ConfigError(f"the rows of a run have different labels, however: {', '.join(twice)} in {self.item}")
-        unknown = sorted({row for _, *pair in self.claims for row in pair} - set(labels))
-        if unknown:
-            raise ConfigError(f"a claim is about rows, however: {', '.join(unknown)} is none of {self.item}'s")
-        astray = sorted({row for row, column in self.remarks if column not in self.printed.get(row, {})})
-        if astray:
-            raise ConfigError(f"a remark is on a printed cell, however: {', '.join(astray)} has none in {self.item}")
+        wrong = {
+            "rows must have different labels": {label for label in labels if labels.count(label) > 1},
+            "claims must be about rows of the run": {row for _, *pair in self.claims for row in pair} - set(labels),
+            "remarks must be on printed cells": {
+                r for r, column in self.remarks if column not in self.printed.get(r, {})
+            },
+        }
+        for rule, names in wrong.items():
+            if names:
+                raise ConfigError(f"{rule}; got {', '.join(sorted(names))} in {self.item or 'a run'}")
 
     def cells(self) -> list[Cell]:
         """Every cell once, seed after seed, so that a stopped run has whole comparisons."""
@@ -130,17 +110,15 @@ class Run:
         return sorted(cells.values(), key=lambda cell: cell.seed)
 
     def row(self, label: str) -> Row:
-        found = {row.label: row for row in self.rows}
-        if label not in found:
-            raise ConfigError(
-                f"a run has rows, however: {label!r} is none of {self.item}'s. {did_you_mean(label, found)}"
-            )
-        return found[label]
+        rows = {row.label: row for row in self.rows}
+        if label not in rows:
+            raise ConfigError(f"a row must be one of {self.item}'s; got {label!r}. {did_you_mean(label, rows)}")
+        return rows[label]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """A table or figure of a paper."""
+    """A table or figure of a paper: its runs, and what is computed and drawn beyond the columns of its rows."""
 
     id: str  # "packed/table1-cost"
     number: str  # as printed: "Table 1, efficiency"
@@ -148,12 +126,15 @@ class Item:
     needs: str
     status: str
     make: Callable[[str], Run]
+    exact: Callable[[Run], Iterable[Line]] | None = None  # without training, beyond the costs that are printed
+    extra: Callable[[Trained], Extra] | None = None  # measured inside the trained networks
+    chart: Callable[[Trained], dict[str, Picture]] | None = None  # drawn from the cells' numbers
 
     def __post_init__(self) -> None:
         if self.status not in STATUSES:
-            raise ConfigError(f"a status is one of {', '.join(STATUSES)}, however: {self.status!r} for {self.id}")
+            raise ConfigError(f"status must be one of {', '.join(STATUSES)}; got {self.status!r} for {self.id}")
         if self.paper not in PAPERS:
-            raise ConfigError(f"an item's name begins with one of {', '.join(PAPERS)}, however: {self.id!r}")
+            raise ConfigError(f"an item's name must begin with one of {', '.join(PAPERS)}; got {self.id!r}")
 
     @property
     def paper(self) -> str:
@@ -164,68 +145,56 @@ class Item:
         return PAPERS[self.paper]
 
     def run(self, scale: str = "cpu") -> Run:
-        """The Run at "paper" or "cpu" scale; what a CPU's is short of is told by comparing the two."""
+        """The Run at "paper" or "cpu" scale; what a CPU's is short of comes from comparing the two."""
         if scale not in SCALES:
-            raise ConfigError(f"scale is one of {', '.join(SCALES)}, however: {scale!r}. {did_you_mean(scale, SCALES)}")
-        found = replace(self.make(scale), item=self.id, scale=scale)
+            raise ConfigError(f"scale must be one of {', '.join(SCALES)}; got {scale!r}. {did_you_mean(scale, SCALES)}")
+        run = replace(self.make(scale), item=self.id, scale=scale)
         if scale == "paper":
-            return found
-        return replace(found, reduced=(*_reductions(self.make("paper").rows, found.rows), *found.reduced))
+            return run
+        return replace(run, reduced=(*_reductions(self.make("paper").rows, run.rows), *run.reduced))
 
     __call__ = run
 
 
-def item(id: str, number: str, *, shows: str, needs: str, status: str) -> Callable[[Callable[[str], Run]], Item]:
-    """A function scale -> Run as an Item."""
+def item(
+    id: str, number: str, *, needs: str = "nothing", status: str = "reduced", **beyond: Any
+) -> Callable[[Callable[[str], Run]], Item]:
+    """A function scale -> Run as an Item; its docstring begins with what the item shows."""
 
     def made(make: Callable[[str], Run]) -> Item:
-        return Item(id=id, number=number, shows=shows, needs=needs, status=status, make=make)
+        shows = (inspect.getdoc(make) or "").partition("\n")[0].removesuffix(".")
+        return Item(id=id, number=number, shows=shows, needs=needs, status=status, make=make, **beyond)
 
     return made
 
 
-def table(columns: str, text: str) -> dict[str, dict[str, Printed]]:
-    """A table as printed: columns apart by commas, then lines `row | number number ...`, with - where there is none.
-
-    >>> table("Acc, NLL", "MIMO | 96.4 0.123")["MIMO"]["NLL"].value
-    0.123
-    """
-    names = [name.strip() for name in columns.split(",")]
-    found: dict[str, dict[str, Printed]] = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
-        label, _, rest = line.rpartition("|")
-        numbers = rest.split()
-        if len(numbers) != len(names) or not label:
-            raise ConfigError(f"a row has {len(names)} numbers, however: {line!r} has {len(numbers)}")
-        found[label.strip()] = {n: Printed(x) for n, x in zip(names, numbers, strict=True) if x != "-"}
-    return found
+NAMED: dict[str, Callable[[Row], Iterable[str]]] = {
+    "data": lambda row: [row.data],
+    "networks": lambda row: [named(row.model)[0]],
+    "OOD data": lambda row: row.ood,
+    "corruptions": lambda row: row.shift,
+}
+COUNTED: dict[str, Callable[[Row], int]] = {
+    "training examples": lambda row: row.trained_on,
+    "epochs": lambda row: row.epochs,
+    "seeds": lambda row: len(row.seeds),
+}
 
 
 def _reductions(paper: Sequence[Row], here: Sequence[Row]) -> tuple[str, ...]:
     """What is less here than in the paper, a sentence each."""
     if not here:
         return ()
-    found = []
-    counted: dict[str, Callable[[Row], int]] = {
-        "training items": lambda row: row.trained_on,
-        "epochs": lambda row: row.epochs,
-        "seeds": lambda row: len(row.seeds),
-    }
-    named: dict[str, Callable[[Row], Iterable[str]]] = {
-        "data": lambda row: [row.data],
-        "networks": lambda row: [re.sub(r"[:,].*", "", row.model)],
-        "foreign data": lambda row: row.ood,
-        "corruptions": lambda row: row.shift,
-    }
-    for what, names in named.items():
+    sentences = []
+    for what, names in NAMED.items():
         was, now = (list(dict.fromkeys(name for row in rows for name in names(row))) for rows in (paper, here))
         if not set(was) <= set(now):
-            found.append(f"{what}: {', '.join(now) or 'none'} here, {', '.join(was)} in the paper")
-    for what, number in counted.items():
-        least, most = (sorted({number(row) for row in rows}) for rows in (here, paper))
-        if least[0] < most[0] or least[-1] < most[-1]:
-            told = (" or ".join(f"{n:,}" for n in numbers) for numbers in (least, most))
-            found.append(f"{what}: {next(told)} here, {next(told)} in the paper")
+            sentences.append(f"{what}: {', '.join(now) or 'none'} here, {', '.join(was)} in the paper")
+    for what, number in COUNTED.items():
+        now, was = (sorted({number(row) for row in rows}) for rows in (here, paper))
+        if now[0] < was[0] or now[-1] < was[-1]:
+            texts = [" or ".join(f"{n:,}" for n in numbers) for numbers in (now, was)]
+            sentences.append(f"{what}: {texts[0]} here, {texts[1]} in the paper")
     if len(here) < len(paper):
-        found.append(f"rows: {len(here)} here, {len(paper)} in the paper")
-    return tuple(found)
+        sentences.append(f"rows: {len(here)} here, {len(paper)} in the paper")
+    return tuple(sentences)

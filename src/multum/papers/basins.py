@@ -9,22 +9,20 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import mean
 
-import pandas as pd
 import torch
 
 from ..data import Data
 from ..ensemble import Ensemble
 from ..inside.between import choose_examples, corners_of, run_points
 from ..inside.landscape import interpolation, plane
-from ..inside.pictures import interpolation_plot, plane_plot
-from .results import DIGITS, Found, Line, Ordering, Picture, compared, line_over_seeds
+from .results import DIGITS, Extra, Line, Ordering, Picture, compared, line_over_seeds
 from .trained import Trained
 
 __all__ = ["between", "embeddings", "subnetworks"]
 
 PLANE_POINTS = 21  # a side
 EMBEDDING_POINTS = 11  # a side: a point of this plane is a whole network with batch norm, and landscapes are flat
-TEST_ITEMS, TRAINING_ITEMS = 2048, 512  # as hypernetworks' Figure S2
+TEST_EXAMPLES, TRAINING_EXAMPLES = 2048, 512  # as hypernetworks' Figure S2
 BATCH = 256  # as `plane` has by default: batch norm must see the same batches
 
 
@@ -37,18 +35,20 @@ class _Corners:
     disagreement: float  # of the three, mean over pairs, percent
 
 
-def _corners(ensemble: Ensemble, data: Data, part: str, items: int) -> _Corners:
+def _corners(ensemble: Ensemble, data: Data, part: str, examples: int) -> _Corners:
     corners = corners_of(ensemble, (0, 1, 2))
     mixes = torch.cat([torch.eye(3).double(), torch.full((1, 3), 1 / 3, dtype=torch.float64)])
-    seen = choose_examples(ensemble, data, part, items, BATCH, "batch", 0)
+    seen = choose_examples(ensemble, data, part, examples, BATCH, "batch", 0)
     found = run_points(corners, mixes, seen, None, lambda points: None)
     assert found.accuracy is not None and found.votes is not None
     differ = [float((found.votes[i] != found.votes[j]).double().mean()) for i, j in combinations(range(3), 2)]
     return _Corners((100 * found.accuracy).tolist(), found.loss.tolist(), 100 * sum(differ) / 3)
 
 
-def subnetworks(trained: Trained) -> Found:
+def subnetworks(trained: Trained) -> Extra:
     """MIMO, Figure 3."""
+    from ..inside.pictures import plane_plot
+
     lines: list[Line] = []
     pictures: dict[str, Picture] = {}
     for row in trained.run.rows:
@@ -56,7 +56,7 @@ def subnetworks(trained: Trained) -> Found:
             continue
         ens, data = trained.open(row.label)
         multihead = row.method.name == "multihead"
-        at = _corners(ens, data, "test", TEST_ITEMS)
+        at = _corners(ens, data, "test", TEST_EXAMPLES)
         numbers = {f"accuracy of member {i} (%)": at.accuracy[i] for i in range(3)}
         numbers["accuracy at the mean of their weights (%)"] = at.accuracy[3]
         numbers["accuracy lost there (%)"] = mean(at.accuracy[:3]) - at.accuracy[3]
@@ -64,11 +64,11 @@ def subnetworks(trained: Trained) -> Found:
         alone = "" if multihead else "each member run alone, the other inputs silent"
         lines += [Line(row.label, column, ours, remark=alone, seeds=1) for column, ours in numbers.items()]
         in_use = trained.values(row.label, lambda result: 100 * result["numbers"]["member_accuracy"])
-        remark = "all test items" if multihead else "all test items, every input the same"
+        remark = "all test examples" if multihead else "all test examples, every input the same"
         lines.append(
             line_over_seeds(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark)
         )
-        found = plane(ens, data, points=PLANE_POINTS, examples=TEST_ITEMS)
+        found = plane(ens, data, points=PLANE_POINTS, examples=TEST_EXAMPLES)
         blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
         pictures["multihead" if multihead else ""] = Picture(
             f"Accuracy and disagreement on the plane through three subnetworks: {row.label}",
@@ -78,19 +78,23 @@ def subnetworks(trained: Trained) -> Found:
             plane_plot(found, ("accuracy", "disagreement")),
             found.frame().round(DIGITS),
         )
-    return Found(lines, pictures)
+    return Extra(lines, pictures)
 
 
 LOST = "accuracy lost half way (%)"
 
 
-def between(trained: Trained) -> Found:
+def between(trained: Trained) -> Extra:
     """MixtureEnsembles, Figure 4. Its rows are from few parameters to many."""
+    import pandas as pd
+
+    from ..inside.pictures import interpolation_plot
+
     lines: list[Line] = []
     drawn, lost = {}, {}
     for row in trained.run.rows:
         ways = {
-            seed: interpolation(*trained.open(row.label, seed), examples=TEST_ITEMS)
+            seed: interpolation(*trained.open(row.label, seed), examples=TEST_EXAMPLES)
             for seed in trained.seeds(row.label)
         }
         if not ways:
@@ -108,7 +112,7 @@ def between(trained: Trained) -> Found:
         }
         lines += [line_over_seeds(row.label, column, [*values.values()]) for column, values in columns.items()]
     if not drawn:
-        return Found([], {})
+        return Extra()
     orderings: list[Ordering] = []
     for label, values in lost.items():
         orderings += compared(LOST, label, "no loss", (values, dict.fromkeys(values, 0.0)))
@@ -122,24 +126,30 @@ def between(trained: Trained) -> Found:
         interpolation_plot(drawn),
         pd.concat(frames, ignore_index=True),
     )
-    return Found(lines, {"": picture}, orderings)
+    return Extra(lines, {"": picture}, orderings)
 
 
-def embeddings(trained: Trained) -> Found:
+def embeddings(trained: Trained) -> Extra:
     """Hypernetworks, Figures 3 and S2."""
-    found = Found([], {}, [])
+    lines: list[Line] = []
+    pictures: dict[str, Picture] = {}
+    orderings: list[Ordering] = []
     for name, label in trained.named():
         if trained.seeds(label):
             part = _embedding(trained, label, name)
-            found = Found(found.lines + part.lines, found.pictures | part.pictures, [*found.orderings, *part.orderings])
-    return found
+            lines += part.lines
+            pictures |= part.pictures
+            orderings += part.orderings
+    return Extra(lines, pictures, orderings)
 
 
-def _embedding(trained: Trained, label: str, name: str) -> Found:
+def _embedding(trained: Trained, label: str, name: str) -> Extra:
+    from ..inside.pictures import plane_plot
+
     corners = {}
     for seed in trained.seeds(label):
         ens, data = trained.open(label, seed)
-        corners[seed] = _corners(ens, data, "test", TEST_ITEMS), _corners(ens, data, "train", TRAINING_ITEMS)
+        corners[seed] = _corners(ens, data, "test", TEST_EXAMPLES), _corners(ens, data, "train", TRAINING_EXAMPLES)
     columns = {
         "accuracy of three members, mean (%)": [mean(at.accuracy[:3]) for at, _ in corners.values()],
         "accuracy at the mean of their weights (%)": [at.accuracy[3] for at, _ in corners.values()],
@@ -155,12 +165,12 @@ def _embedding(trained: Trained, label: str, name: str) -> Found:
     loss = "NLL at the mean of their weights", "NLL of three members, mean"
     orderings = [
         *compared(f"Accuracy, {label}", *pair, [by_seed[column] for column in accuracy]),
-        *compared(f"NLL, {label}", *pair, [by_seed[column] for column in loss]),
+        *compared(f"NLL, {label}", *pair, [by_seed[column] for column in loss], lower=True),
     ]
     ens, data = trained.open(label)
     at, learned = next(iter(corners.values()))
-    test = plane(ens, data, points=EMBEDDING_POINTS, examples=TEST_ITEMS)
-    training = plane(ens, data, points=EMBEDDING_POINTS, part="train", examples=TRAINING_ITEMS)
+    test = plane(ens, data, points=EMBEDDING_POINTS, examples=TEST_EXAMPLES)
+    training = plane(ens, data, points=EMBEDDING_POINTS, part="train", examples=TRAINING_EXAMPLES)
     best = {
         "best accuracy on the plane (%)": max(100 * float(test.frame()["accuracy"].max()), *at.accuracy),
         "lowest NLL on the plane": min(float(test.loss.min()), *at.loss),
@@ -171,15 +181,15 @@ def _embedding(trained: Trained, label: str, name: str) -> Found:
     pictures = {
         name: Picture(
             f"Test accuracy and loss on the plane through three members: {label}",
-            f"{plain} {test.examples:,} test items.",
+            f"{plain} {test.examples:,} test examples.",
             plane_plot(test),
             test.frame().round(DIGITS),
         ),
         f"{name}-training".lstrip("-"): Picture(
             f"Training loss on the plane through three members: {label}",
-            f"{plain} {training.examples:,} training items.",
+            f"{plain} {training.examples:,} training examples.",
             plane_plot(training, ("loss",)),
             training.frame().round(DIGITS),
         ),
     }
-    return Found(lines, pictures, orderings)
+    return Extra(lines, pictures, orderings)

@@ -10,31 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
-import pandas as pd
 import torch
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Drawing
-from matplotlib.layout_engine import ConstrainedLayoutEngine
-from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ..data import Data
 from ..data.sines import waves
 from ..ensemble import Ensemble
-from ..figures.palette import INK, MUTED, drawing, look
 from ..metrics.regression import in_units
 from ..outputs.prediction import RegressionPrediction, predict
-from .results import Found, Line, Picture, mean_and_error
+from .base import Row
+from .results import Extra, Line, Picture, mean_and_error
 from .trained import Trained
 
 __all__ = ["Decomposition", "bias_and_variance", "decomposed", "jackknife"]
 
 EXAMPLE_MEMBERS = 3
 GRID_POINTS = 61
-SIDE = 300  # CSS pixels: the width of a panel
 COLUMNS = ("test error", "members' test error", "bias^2", "variance", "bias^2 with the noise, as the paper's formula")
 
 REMARKS = {"bias^2": "0.00005 if the targets' mean were learned perfectly: noise inside a sine lowers its mean"}
@@ -62,10 +54,10 @@ class Decomposition:
 
 
 def decomposed(predictions: Tensor, truth: Tensor) -> Decomposition:
-    """The squared bias and the variance of predictions. Shape: [sets, items] and [items].
+    """The squared bias and the variance of predictions. Shape: [sets, examples] and [examples].
 
-    >>> found = decomposed(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0]))
-    >>> found.bias, found.variance
+    >>> parts = decomposed(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0]))
+    >>> parts.bias, parts.variance
     (1.0, 1.0)
     """
 
@@ -79,7 +71,7 @@ def decomposed(predictions: Tensor, truth: Tensor) -> Decomposition:
     return Decomposition(bias(predictions), variance(predictions), errors[0], errors[1])
 
 
-def bias_and_variance(trained: Trained) -> Found:
+def bias_and_variance(trained: Trained) -> Extra:
     """Lines of every number of members, and the figure; bias and variance need two training sets."""
     lines: list[Line] = []
     for row in trained.run.rows:
@@ -92,109 +84,69 @@ def bias_and_variance(trained: Trained) -> Found:
         predictions = torch.stack([each.mean(0) for each in members])
         errors = (predictions - test.y).square().mean(1)
         alone = [float((each - test.y).square().mean()) for each in members]
-        found: list[tuple[float, float | None]] = [mean_and_error(errors.tolist()), mean_and_error(alone)]
+        numbers: list[tuple[float, float | None]] = [mean_and_error(errors.tolist()), mean_and_error(alone)]
         if len(seeds) > 1:
             parts = decomposed(predictions, without_noise(test.x))
             noisy = decomposed(predictions, test.y)
-            found += [(parts.bias, parts.bias_error), (parts.variance, parts.variance_error)]
-            found.append((noisy.bias, noisy.bias_error))
+            numbers += [(parts.bias, parts.bias_error), (parts.variance, parts.variance_error)]
+            numbers.append((noisy.bias, noisy.bias_error))
         lines += [
             Line(row.label, column, ours, error=error, seeds=len(seeds), remark=REMARKS.get(column, ""))
-            for column, (ours, error) in zip(COLUMNS, found, strict=False)
+            for column, (ours, error) in zip(COLUMNS, numbers, strict=False)
         ]
-    return Found(lines, {"": _picture(trained, lines)} if lines else {})
+    return Extra(lines, {"": _picture(trained, lines)} if lines else {})
 
 
 def without_noise(x: Tensor) -> Tensor:
-    """The function that the data are noisy values of. Shape: [items, 1] to [items]."""
+    """The function that the data are noisy values of. Shape: [examples, 1] to [examples]."""
     return waves(x, torch.zeros_like(x)).squeeze(1)
 
 
 def means_of(ensemble: Ensemble, data: Data, x: Tensor) -> Tensor:
-    """What every member predicts, in the targets' unit. Shape: [members, items], float64."""
-    found = predict(ensemble, data.prepare(x))
-    assert isinstance(found, RegressionPrediction)
-    return in_units(found, mean=data.target_mean, std=data.target_std).members.select(2, 0).double()
-
-
-# -- the picture -------------------------------------------------------------------------------------------------------
+    """What every member predicts, in the targets' unit. Shape: [members, examples], float64."""
+    prediction = predict(ensemble, data.prepare(x))
+    assert isinstance(prediction, RegressionPrediction)
+    return in_units(prediction, mean=data.target_mean, std=data.target_std).members.select(2, 0).double()
 
 
 def _picture(trained: Trained, lines: Sequence[Line]) -> Picture:
-    shown = pd.DataFrame(
-        [
-            {"panel": line.column, "series": "over training sets", "x": members, "y": line.ours, "error": line.error}
-            for members, line in _by_members(trained, lines)
-            if line.column in COLUMNS[:4]
-        ]
-    )
-    label = _example_row(trained)
-    numbers = pd.concat([_example(trained, label), shown.astype({"error": float})], ignore_index=True).round(8)
-    with drawing():
-        figure = Drawing(
-            figsize=((2 * SIDE + 120) / 72, 560 / 72), layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
-        )
-        panels = figure.subplots(2, 2).flatten().tolist()
-        _draw_example(panels[0], numbers[numbers["panel"] == "example"], f"one training set, {label}")
-        for axes, column in zip(panels[1:3], COLUMNS[2:4], strict=True):
-            _draw_curve(axes, numbers, column, 0)
-            axes.set_title(column.replace("^2", "²"), loc="left", color=INK, size=11, weight="bold")
-            axes.set_ylim(bottom=0)
-        _draw_curve(panels[3], numbers, COLUMNS[0], 0, "ensemble")
-        _draw_curve(panels[3], numbers, COLUMNS[1], 1, "its members, one by one")
-        panels[3].set_title("error on the test set", loc="left", color=INK, size=11, weight="bold")
-        panels[3].legend(frameon=False, labelcolor=MUTED, fontsize=10)
+    """An example of members' predictions, and the numbers of the lines by number of members."""
+    import pandas as pd
+
+    from .charts.bias import draw_bias
+
+    columns = ["panel", "series", "x", "y", "error"]
+    row = _example_row(trained)
+    members = {row.label: row.method.members for row in trained.run.rows}
+    points = [(members[line.row], line) for line in lines if line.column in COLUMNS[:4]]
+    series = [
+        *(("example", name, x.numpy(), y.numpy(), None) for name, (x, y) in _example(trained, row.label).items()),
+        *(
+            (line.column, "over training sets", [m], line.ours, line.error)
+            for m, line in sorted(points, key=lambda p: p[0])
+        ),
+    ]
+    frames = [pd.DataFrame(dict(zip(columns, parts, strict=True))).astype({"error": float}) for parts in series]
+    numbers = pd.concat(frames, ignore_index=True).round(8)
     return Picture(
         "A regression by MIMO: bias, variance and error by number of members",
         "First the members' predictions after one training set; then, over all training sets, the squared bias against "
         "the function without noise, the variance, and the squared error on noisy test targets. Bars are one standard "
         "error over training sets, the jackknife's for bias and variance.",
-        figure,
+        draw_bias(numbers, COLUMNS, f"one training set, {row.label}"),
         numbers,
     )
 
 
-def _by_members(trained: Trained, lines: Sequence[Line]) -> list[tuple[int, Line]]:
-    members = {row.label: row.method.members for row in trained.run.rows}
-    return sorted(((members[line.row], line) for line in lines), key=lambda pair: pair[0])
-
-
-def _example_row(trained: Trained) -> str:
+def _example_row(trained: Trained) -> Row:
     """The row with three members, as in the paper; if it is not done, the nearest."""
     done = [row for row in trained.run.rows if trained.seeds(row.label)]
-    return min(done, key=lambda row: abs(row.method.members - EXAMPLE_MEMBERS)).label
+    return min(done, key=lambda row: abs(row.method.members - EXAMPLE_MEMBERS))
 
 
-def _example(trained: Trained, label: str) -> pd.DataFrame:
-    """Training data, function and members' predictions of the row's first seed, in one long table."""
+def _example(trained: Trained, label: str) -> dict[str, tuple[Tensor, Tensor]]:
+    """Training data, function and members' predictions of the row's first seed, each as x and y."""
     ens, data = trained.open(label)
     x = torch.linspace(float(data.test.x.min()), float(data.test.x.max()), GRID_POINTS, dtype=torch.float64)
-    series = {"data": (data.train.x.squeeze(1), data.train.y), "function": (x, without_noise(x.unsqueeze(1)))}
-    series |= {f"member {i}": (x, y) for i, y in enumerate(means_of(ens, data, x.unsqueeze(1)))}
-    columns: dict[str, Any] = {"panel": "example", "error": np.nan}
-    return pd.concat(
-        [pd.DataFrame({"series": name, "x": x.numpy(), "y": y.numpy(), **columns}) for name, (x, y) in series.items()],
-        ignore_index=True,
-    )[["panel", "series", "x", "y", "error"]]
-
-
-def _draw_example(axes: Axes, numbers: pd.DataFrame, title: str) -> None:
-    for name, mine in numbers.groupby("series", sort=False):
-        if name == "data":
-            axes.scatter(mine["x"], mine["y"], s=12, color=MUTED, lw=0, alpha=0.7, label="training data", zorder=2)
-        elif name == "function":
-            axes.plot(mine["x"], mine["y"], color=INK, lw=1.5, ls=(0, (4, 2)), label="without noise", zorder=4)
-        else:
-            colour = look(int(str(name).split()[-1])).colour
-            axes.plot(mine["x"], mine["y"], color=colour, lw=1.8, label=name, zorder=3)
-    axes.set_title(title, loc="left", color=INK, size=11, weight="bold")
-    axes.set_xlabel("x")
-    axes.legend(frameon=False, labelcolor=MUTED, fontsize=9)
-
-
-def _draw_curve(axes: Axes, numbers: pd.DataFrame, column: str, index: int, label: str | None = None) -> None:
-    mine = numbers[numbers["panel"] == column]
-    style: dict[str, Any] = {"color": look(index).colour, "marker": "o", "markersize": 5, "capsize": 3, "label": label}
-    axes.errorbar(mine["x"], mine["y"], yerr=mine["error"].fillna(0), elinewidth=1.2, **style)
-    axes.set_xlabel("members")
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    members = {f"member {i}": (x, y) for i, y in enumerate(means_of(ens, data, x.unsqueeze(1)))}
+    return {"data": (data.train.x.squeeze(1), data.train.y), "function": (x, without_noise(x.unsqueeze(1))), **members}

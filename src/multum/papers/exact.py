@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
@@ -15,17 +15,21 @@ from ..executors import REFERENCE
 from ..methods import Packed
 from .base import Item, Run
 from .counting import COLUMNS, build, cost_of
+from .masking import masking_kl, masking_kl_bound
 from .results import Line, Result
 
-__all__ = ["exact", "has_exact", "masking_kl", "masking_kl_bound"]
+__all__ = [
+    *("allocation", "divergence", "divergences", "exact", "grouped", "has_exact", "hypernet_size", "nested"),
+    *("nested_steps", "params", "settings"),
+]
 
 EXACT = 1e-12  # in float64
 
 
 def has_exact(item: Item) -> bool:
     """Whether some of the item needs no training."""
-    run = item.run("paper")
-    return item.id in OWN or any(column in COLUMNS for cells in run.printed.values() for column in cells)
+    printed = item.run("paper").printed
+    return item.exact is not None or any(column in COLUMNS for cells in printed.values() for column in cells)
 
 
 def exact(item: Item) -> Result:
@@ -37,9 +41,9 @@ def exact(item: Item) -> Result:
     (36.479194, '36.479', True)
     """
     run = item.run("paper")
-    lines = [*_costs(run), *(OWN[item.id](run) if item.id in OWN else ())]
+    lines = [*_costs(run), *(item.exact(run) if item.exact else ())]
     if not lines:
-        raise ConfigError(f"an exact item trains nothing, however: {item.id} does ({item.needs}); see its plan")
+        raise ConfigError(f"an exact item must train nothing; got {item.id}, which needs {item.needs}. See its plan")
     return Result(item.id, tuple(lines), departs=run.departs)
 
 
@@ -53,39 +57,45 @@ def _costs(run: Run) -> Iterator[Line]:
                 yield Line(row.label, column, ours, printed.text, agrees, run.remarks.get((row.label, column), ""))
 
 
-def _params(run: Run) -> Iterator[Line]:
+def params(run: Run) -> Iterator[Line]:
     """Parameters and mult-adds that the paper does not print."""
     for row in run.rows:
         yield Line(row.label, "Params", cost_of(row).params)
         yield Line(row.label, "Mult-adds", cost_of(row).macs)
 
 
-def _settings(run: Run) -> Iterator[Line]:
+def settings(run: Run) -> Iterator[Line]:
     """Table 4, against the recipes that are trained."""
     for row in run.rows:
+        milestones = {f"milestone {i}": epoch for i, epoch in enumerate(row.recipe["milestones"], 1)}
         for column, printed in run.printed[row.label].items():
-            name, _, place = column.partition(" ")
-            found = row.recipe["milestones"][int(place) - 1] if place else row.recipe[name]
-            yield Line(row.label, column, found, printed.text, found == printed.value)
+            ours = {**row.recipe, **milestones}[column]
+            yield Line(row.label, column, ours, printed.text, ours == printed.value)
 
 
-def _divergence(run: Run) -> Iterator[Line]:
-    """Figure 5: w = mu = 0.1, 100 inputs."""
+def divergences() -> Iterator[tuple[float, float, float, float]]:
+    """Figure 5 of Packed-Ensembles: sigma, p, the divergence and its bound; w = mu = 0.1, 100 inputs."""
     values = torch.full((100,), 0.1, dtype=torch.float64)
     for sigma in (0.5, 1.0, 2.0):
         for p in (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0):
             kl, bound = (float(f(p, values, values, sigma)) for f in (masking_kl, masking_kl_bound))
-            yield Line(f"sigma = {sigma:g}, p = {p:g}", "KL (17)", kl, agrees=kl >= 0)
-            yield Line(f"sigma = {sigma:g}, p = {p:g}", "bound (8)", bound, agrees=bound >= kl)
+            yield sigma, p, kl, bound
 
 
-def _grouped(run: Run) -> Iterator[Line]:
+def divergence(run: Run) -> Iterator[Line]:
+    """Every number of `divergences`."""
+    for sigma, p, kl, bound in divergences():
+        yield Line(f"sigma = {sigma:g}, p = {p:g}", "KL (17)", kl, agrees=kl >= 0)
+        yield Line(f"sigma = {sigma:g}, p = {p:g}", "bound (8)", bound, agrees=bound >= kl)
+
+
+def grouped(run: Run) -> Iterator[Line]:
     """Figures 3 and 4 as equalities, in float64."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         x = torch.randn(4, 3, 16, 16, dtype=torch.float64)
-        one = models.build("small-cnn").double()
-        ens = ensemble(one, Packed(members=3, alpha=1), example=x, seed=0).eval()
+        network = models.build("small-cnn").double()
+        ens = ensemble(network, Packed(members=3, alpha=1), example=x, seed=0).eval()
         with torch.no_grad():
             apart = torch.stack([ens.member(i)(x) for i in range(3)])  # (a)
             ens.executor = next(name for name in ens.executors if name != REFERENCE)
@@ -95,7 +105,7 @@ def _grouped(run: Run) -> Iterator[Line]:
             yield _equal(f"Figure 3 {name}", a, b)
         for gamma in (1, 2):
             packed = Packed(members=2, alpha=2, gamma=gamma, min_channels=1)
-            weight = ensemble(one, packed, example=x, seed=0).network.get_parameter("conv2.weight").detach()
+            weight = ensemble(network, packed, example=x, seed=0).network.get_parameter("conv2.weight").detach()
             yield from _mask(f"Figure 4, M = 2, gamma = {gamma}", weight, gamma)
 
 
@@ -119,10 +129,14 @@ def _equal(row: str, a: Tensor, b: Tensor) -> Line:
     return Line(row, "largest difference", largest, agrees=largest <= EXACT)
 
 
-def _nested(run: Run) -> Iterator[Line]:
-    """Figure 1 as numbers: three members with loss 1/2 (theta e - t)^2, one turn at rate 0.1."""
+def nested_steps() -> dict[str, tuple[list[float], list[float]]]:
+    """Figure 1 of the hypernetworks as numbers: what is shared after every member's step, and the embeddings.
+
+    Three members with loss 1/2 (theta e - t)^2 take one turn at rate 0.1.
+    """
     lr, targets = 0.1, torch.tensor([0.5, 1.0, 2.0], dtype=torch.float64)
-    for name, nested in (("nested", True), ("plain", False)):
+    steps = {}
+    for name, held_back in (("nested SGD", True), ("plain SGD", False)):
         theta = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
         members = [torch.tensor(e, dtype=torch.float64, requires_grad=True) for e in (1.0, 2.0, -1.0)]
         held = torch.zeros((), dtype=torch.float64)
@@ -132,22 +146,29 @@ def _nested(run: Run) -> Iterator[Line]:
             with torch.no_grad():
                 e -= lr * to_e
                 held += to_theta
-                if not nested:
+                if not held_back:
                     theta -= lr * to_theta
             path.append(theta.item())
-        if nested:
+        if held_back:
             path[-1] -= lr * float(held)
+        steps[name] = (path, [e.item() for e in members])
+    return steps
+
+
+def nested(run: Run) -> Iterator[Line]:
+    """Every number of `nested_steps`."""
+    for name, (path, embeddings) in nested_steps().items():
         for step, value in enumerate(path):
-            yield Line(f"{name} SGD, after member {step}", "theta", value)
-        for i, e in enumerate(members):
-            yield Line(f"{name} SGD, member {i + 1}", "embedding", e.item())
+            yield Line(f"{name}, after member {step}", "theta", value)
+        for i, value in enumerate(embeddings, 1):
+            yield Line(f"{name}, member {i}", "embedding", value)
 
 
-def _hypernet(run: Run) -> Iterator[Line]:
+def hypernet_size(run: Run) -> Iterator[Line]:
     """The text's formula, from the table's counts and three additions."""
-    one, ten = (cost_of(run.row(f"N = {n}")).params for n in (1, 10))
-    own = (ten - one) // 9
-    base, remark = one - own, run.remarks["N = 1", "Params"]
+    single, ten = (cost_of(run.row(f"N = {n}")).params for n in (1, 10))
+    own = (ten - single) // 9
+    base, remark = single - own, run.remarks["N = 1", "Params"]
     yield Line("Table S1", "own parameters of a member", own, "25013", own == 25_013, remark)
     yield Line("Table S1", "shared parameters", base, "35892789", base == 35_892_789, remark)
     stem = 3 * 16 * 9 * (10 - 7)  # templates of the stem that the code does not have
@@ -157,70 +178,10 @@ def _hypernet(run: Run) -> Iterator[Line]:
     yield Line("the text's formula", "own parameters of a member", own - 3, "25013", own - 3 == 25_013)
 
 
-def _allocation(run: Run) -> Iterator[Line]:
+def allocation(run: Run) -> Iterator[Line]:
     """What a budget buys: parameters of all members, and the coefficients of one."""
     for row in run.rows:
         yield Line(row.label, "Params", cost_of(row).params)
         built = build(row)
         mixed = [p for name, p in built.named_parameters() if name.endswith("weight_coefficients")]
         yield Line(row.label, "coefficients of a member", sum(p.numel() for p in mixed) // built.members)
-
-
-OWN: dict[str, Callable[[Run], Iterator[Line]]] = {
-    "hypernet/figure1": _nested,
-    "hypernet/table-s1": _hypernet,
-    "mixture/figure3": _allocation,
-    "packed/figure3-4": _grouped,
-    "packed/figure5": _divergence,
-    "packed/table4": _settings,
-    "packed/table5": _params,
-    "packed/table6": _params,
-}
-
-
-def masking_kl(p: Tensor | float, weights: Tensor, means: Tensor, std: Tensor | float) -> Tensor:
-    """The divergence KL(z, z~) of a neuron z = sum_k w_k h_k from z~, which keeps each weight with probability p: (17).
-
-    With mu = sum_k w_k mu_k and s = sum_k w_k^2 mu_k^2, z ~ N(mu, sigma^2) and z~ ~ N(p mu, v):
-
-        v  = p (sigma^2 + (1 - p) s)
-        KL = 1/2 {log(v / sigma^2) + (sigma^2 + (1 - p)^2 mu^2) / v - 1}
-
-    **Shape**: weights and means of the inputs ``[..., inputs]``; p and std (sigma, of z) broadcast against ``[...]``.
-
-    >>> w = torch.full((100,), 0.1, dtype=torch.float64)
-    >>> round(masking_kl(0.5, w, w, 0.5).item(), 6), masking_kl(1.0, w, w, 0.5).item()
-    (1.124112, 0.0)
-    """
-    p, mu, s, variance = _neuron(p, weights, means, std)
-    masked = p * (variance + (1 - p) * s)
-    kl = 0.5 * ((masked / variance).log() + (variance + ((1 - p) * mu).square()) / masked - 1)
-    return kl.clamp_min(0)  # rounding can make it negative near p = 1
-
-
-def masking_kl_bound(p: Tensor | float, weights: Tensor, means: Tensor, std: Tensor | float) -> Tensor:
-    """The upper bound of :func:`masking_kl`, Proposition C.1, (8).
-
-        KL <= 1/2 {p + 1/p - 2 + p (1 - p) s / sigma^2 + ((1 - p) mu)^2 / (p sigma^2)}
-
-    **Shape**: as in :func:`masking_kl`.
-
-    >>> w = torch.full((100,), 0.1, dtype=torch.float64)
-    >>> round(masking_kl_bound(0.5, w, w, 0.5).item(), 6), masking_kl_bound(1.0, w, w, 0.5).item()
-    (1.255, 0.0)
-    """
-    p, mu, s, variance = _neuron(p, weights, means, std)
-    spread = (1 - p).square() / p  # p + 1/p - 2, without its cancellation near p = 1
-    return 0.5 * (spread + p * (1 - p) * s / variance + ((1 - p) * mu).square() / (p * variance))
-
-
-def _neuron(
-    p: Tensor | float, weights: Tensor, means: Tensor, std: Tensor | float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    p, std = (torch.as_tensor(value, dtype=torch.float64, device=weights.device) for value in (p, std))
-    if not ((p > 0) & (p <= 1)).all():
-        raise ConfigError(f"p, the share of weights that stay, must satisfy 0 < p <= 1; got {p.tolist()}")
-    if not ((std > 0) & std.isfinite()).all():
-        raise ConfigError(f"std, of the neuron, must be positive; got {std.tolist()}")
-    products = weights.double() * means.double()
-    return p, products.sum(-1), products.square().sum(-1), std.square()

@@ -12,7 +12,7 @@ __all__ = ["FACTS", "UCI", "Facts", "facts_of"]
 
 @dataclass(frozen=True)
 class Facts:
-    """Shape of one item, outputs of a network for it, and items to train on."""
+    """Shape of one example, outputs of a network for it, and examples to train on."""
 
     shape: tuple[int, ...]
     outputs: int
@@ -59,5 +59,5 @@ def facts_of(data: str) -> Facts:
     """
     name = selection(data)[0]
     if name not in FACTS:
-        raise DataError(f"a recipe's data is known, however: {data!r} is not. {did_you_mean(name, FACTS)}")
+        raise DataError(f"an item's data must have known sizes; got {data!r}. {did_you_mean(name, FACTS)}")
     return FACTS[name]

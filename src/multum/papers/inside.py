@@ -1,150 +1,163 @@
 """What items measure inside trained networks, beyond the numbers of a cell.
 
-A function of `EXTRAS` takes what is trained of its item, and gives lines and pictures; rows and seeds that are not done
-are left out. Shares are in percent, likelihoods in nats.
+Each function takes what is trained of its item, and gives lines, pictures and orderings; rows and seeds that are not
+done are left out. Shares are in percent, likelihoods in nats.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-import numpy as np
-import pandas as pd
+import torch
 
+from ..building import ensemble
+from ..data import Data
+from ..data.ood import ood_sets
+from ..ensemble import Ensemble
 from ..inside.conditional_variance import ConditionalVariances, conditional_variances
-from ..inside.pictures import conditional_variance_plot, paths_plot
 from ..inside.trajectories import Trajectories
+from ..methods import Deep
 from ..metrics.diversity import disagreement
+from ..metrics.evaluate import measure
 from ..metrics.speed import compare_speed
 from ..outputs.prediction import Prediction, predict
+from ..training.averaging import refresh_norms
 from ..training.checkpoint import states
-from .basins import between, embeddings, subnetworks
-from .bias import bias_and_variance
-from .norms import each_with_its_own
-from .results import DIGITS, Found, Line, Ordering, Picture, compared, line_over_seeds, ordered
-from .sparsity import by_sparsity
+from .charts.items import by_data, named, pictures
+from .charts.numbers import BARS, MEASURES, Point, gathered
+from .measured import COLUMNS, columns_of
+from .results import DIGITS, Extra, Line, Ordering, Picture, compared, line_over_seeds, ordered
 from .trained import Trained
 
-__all__ = ["EXTRAS", "Extra"]
+if TYPE_CHECKING:
+    import pandas as pd
 
-Extra: TypeAlias = Callable[[Trained], Found]
+__all__ = ["by_sparsity", "listening", "own_statistics", "paths", "sparsity", "speeds", "with_own_statistics"]
 
-PATH_ITEMS = 1000
+PATH_EXAMPLES = 1000
 SEPARATE = 0.9  # of a unit's variance
 SEPARATE_UNITS = f"units with more than {SEPARATE} of one input (%)"
 BINS = 25
 ROUNDS = 10
+ZERO = 1e-4  # MIMO's footnote 6: a weight of at most this size is zero
+ZEROS = "zero weights (%)"
+NORM_BATCH = 250
 
 
-def _paths(trained: Trained) -> Found:
+def paths(trained: Trained) -> Extra:
     """MIMO, Figure 4, middle-right."""
+    from ..inside.pictures import paths_plot
+
     row = trained.run.rows[0]
     if not trained.seeds(row.label):
-        return Found([], {})
+        return Extra()
     seed = trained.seeds(row.label)[0]
     ens, data = trained.open(row.label, seed)
     saved = states(trained.path(row.label, seed))
-    x = data.prepare(data.test.x[:PATH_ITEMS])
+    x = data.prepare(data.test.x[:PATH_EXAMPLES])
     epochs, trial = sorted(saved), copy.deepcopy(ens)
     lines: list[Line] = []
     for when, epoch in (("at the beginning", epochs[0]), ("after the first epoch", 1), ("at the end", epochs[-1])):
         if epoch not in saved:
             continue
         trial.load_state_dict(saved[epoch])
-        found = predict(trial, x, batch_size=512)
-        assert isinstance(found, Prediction)
-        lines.append(Line(row.label, f"disagreement {when} (%)", 100 * disagreement(found), seeds=1))
+        prediction = predict(trial, x, batch_size=512)
+        assert isinstance(prediction, Prediction)
+        lines.append(Line(row.label, f"disagreement {when} (%)", 100 * disagreement(prediction), seeds=1))
     recorder = Trajectories.from_states(ens, {float(epoch): state for epoch, state in saved.items()}, x)
-    pictures = {}
-    for name, projection, kept in (("", "tsne", "keeps neighbours"), ("pca", "pca", "keeps distances")):
-        paths = recorder.project(projection, seed=0)
-        pictures[name] = Picture(
+    drawn = {}
+    for name, projection, merit in (("", "tsne", "keeps neighbours"), ("pca", "pca", "keeps distances")):
+        projected = recorder.project(projection, seed=0)
+        drawn[name] = Picture(
             f"Paths of the subnetworks through function space, by {'PCA' if name else 't-SNE'}",
-            f"Each dot is one member's predictions on {len(x):,} test items after an epoch, from the open circle to "
-            f"the large dot. Members that end apart predict differently; the projection {kept}.",
-            paths_plot(paths),
-            paths.frame().round(DIGITS),
+            f"Each dot is one member's predictions on {len(x):,} test examples after an epoch, from the open circle to "
+            f"the large dot. Members that end apart predict differently; the projection {merit}.",
+            paths_plot(projected),
+            projected.frame().round(DIGITS),
         )
-    return Found(lines, pictures)
+    return Extra(lines, drawn)
 
 
-def _listening(trained: Trained) -> Found:
+def listening(trained: Trained) -> Extra:
     """MIMO, Figure 4, left and middle-left; the pictures are of the first seed."""
+    from ..inside.pictures import conditional_variance_plot
+
     lines: list[Line] = []
-    pictures: dict[str, Picture] = {}
+    drawn: dict[str, Picture] = {}
     orderings: list[Ordering] = []
     for name, label in trained.named():
         every = {seed: conditional_variances(*trained.open(label, seed)) for seed in trained.seeds(label)}
         if not every:
             continue
-        found = next(iter(every.values()))
-        chance = f"{1 / len(found.inputs):.2f} where no input prevails"
-        alone = {seed: _separate(one) for seed, one in every.items()}
-        lines.append(line_over_seeds(label, "separation", [one.separation for one in every.values()], remark=chance))
+        first = next(iter(every.values()))
+        chance = f"{1 / len(first.inputs):.2f} where no input prevails"
+        alone = {seed: _separate(variances) for seed, variances in every.items()}
+        separations = [variances.separation for variances in every.values()]
+        lines.append(line_over_seeds(label, "separation", separations, remark=chance))
         lines.append(line_over_seeds(label, SEPARATE_UNITS, [*alone.values()]))
         # "Almost all": more than half of them is the least that this can mean.
         orderings += compared(SEPARATE_UNITS, label, "half of the units", (alone, dict.fromkeys(every, 50.0)))
-        pictures[name] = Picture(
+        drawn[name] = Picture(
             f"Which input each unit listens to: {label}",
             "Left, the share of the prevailing input in the variance of each unit's pre-activation: 1 where a unit "
             f"belongs to one subnetwork, {chance}. Right, every unit; its colour is the input that prevails.",
-            conditional_variance_plot(found),
-            _histogram(found),
+            conditional_variance_plot(first),
+            _histogram(first),
         )
-    return Found(lines, pictures, orderings)
+    return Extra(lines, drawn, orderings)
 
 
-def _separate(found: ConditionalVariances) -> float:
+def _separate(variances: ConditionalVariances) -> float:
     """The share of units, in percent, that listen to one input alone."""
-    shares = found.share[found.share.isfinite()]
+    shares = variances.share[variances.share.isfinite()]
     return 100 * float((shares > SEPARATE).double().mean())
 
 
-def _histogram(found: ConditionalVariances) -> pd.DataFrame:
+def _histogram(variances: ConditionalVariances) -> pd.DataFrame:
     """Units by the share of their prevailing input, as the picture counts them."""
-    edges = np.linspace(1 / len(found.inputs), 1, BINS + 1)
-    share, owner = found.share.numpy(), found.owner.numpy()
-    counts = {
-        f"input_{m}": np.histogram(share[(owner == m) & np.isfinite(share)], edges)[0] for m in range(len(found.inputs))
-    }
+    import numpy as np
+    import pandas as pd
+
+    members = range(len(variances.inputs))
+    edges = np.linspace(1 / len(members), 1, BINS + 1)
+    share, owner = variances.share.numpy(), variances.owner.numpy()
+    counts = {f"input_{m}": np.histogram(share[(owner == m) & np.isfinite(share)], edges)[0] for m in members}
     return pd.DataFrame({"from": edges[:-1], "to": edges[1:], **counts}).round(DIGITS)
 
 
-def _speeds(trained: Trained) -> Found:
+def speeds(trained: Trained) -> Extra:
     """Packed-Ensembles, Table 8: relative to one network, which must be there."""
     single = "Single Model"
     labels = [row.label for row in trained.run.rows if trained.seeds(row.label)]
     if single not in labels:
-        return Found([], {})
+        return Extra()
     labels = [single, *(label for label in labels if label != single)]
     opened = {label: trained.open(label) for label in labels}
     example = opened[single][1].example()
-    found = compare_speed({label: ens for label, (ens, _) in opened.items()}, example, rounds=ROUNDS)
+    measured = compare_speed({label: ens for label, (ens, _) in opened.items()}, example, rounds=ROUNDS)
     epochs = {label: _seconds_per_epoch(trained, label) for label in labels}
+    ratios = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
     lines: list[Line] = []
     for label in labels:
-        measured = {row.batch_size: 1 / row.ratio for row in found.rows if row.name == label}
-        printed = _printed_ratio(trained, label, single, "Inference f32 (im/s)")
-        lines.append(Line(label, "images/s relative", measured[128], printed, remark="batches of 128", seeds=1))
-        lines.append(Line(label, "images/s relative, one at a time", measured[1], seeds=1))
+        rates = {row.batch_size: 1 / row.ratio for row in measured.rows if row.name == label}
+        lines.append(Line(label, "images/s relative", rates[128], ratios[label], remark="batches of 128", seeds=1))
+        lines.append(Line(label, "images/s relative, one at a time", rates[1], seeds=1))
         both = sorted(epochs[label].keys() & epochs[single].keys())
         if both:
             times = [epochs[label][seed] / epochs[single][seed] for seed in both]
             printed = _printed_ratio(trained, label, single, "Training f32 (s/epoch)")
             lines.append(line_over_seeds(label, "training time relative", times, printed))
     # Rounds stand for seeds: the interval is that of the measurement.
-    seconds = {row.name: row.seconds for row in found.rows if row.batch_size == 128}
-    speeds = {
-        label: {i: one / own for i, (one, own) in enumerate(zip(seconds[single], seconds[label], strict=True))}
+    seconds = {row.name: row.seconds for row in measured.rows if row.batch_size == 128}
+    relative = {
+        label: {i: base / own for i, (base, own) in enumerate(zip(seconds[single], seconds[label], strict=True))}
         for label in labels
     }
     orderings: list[Ordering] = []
-    ratios = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
-    for better, worse, paper in ordered({k: float(v) for k, v in ratios.items() if v is not None}, "images/s"):
-        orderings += compared("images/s relative", better, worse, (speeds[better], speeds[worse]), paper)
-    return Found(lines, {}, orderings)
+    for better, worse, paper in ordered({k: float(v) for k, v in ratios.items() if v is not None}):
+        orderings += compared("images/s relative", better, worse, (relative[better], relative[worse]), paper)
+    return Extra(lines, orderings=orderings)
 
 
 def _seconds_per_epoch(trained: Trained, label: str) -> dict[int, float]:
@@ -159,14 +172,65 @@ def _printed_ratio(trained: Trained, label: str, single: str, column: str) -> st
     return str(round(printed[label][column].value / printed[single][column].value, 2))
 
 
-EXTRAS: dict[str, Extra] = {
-    "hypernet/figure3": embeddings,
-    "hypernet/table3": each_with_its_own,
-    "mimo/figure2": bias_and_variance,
-    "mimo/figure3": subnetworks,
-    "mimo/figure4-left": _listening,
-    "mimo/figure4-trajectories": _paths,
-    "mimo/figure7-9": by_sparsity,
-    "mixture/figure4": between,
-    "packed/table8": _speeds,
-}
+def sparsity(ensemble: Ensemble) -> float:
+    """The share of zeros among the weights of layers; biases and norms are not counted."""
+    weights = [weight for weight in ensemble.network.parameters() if weight.dim() > 1]
+    zeros = sum(int((weight.abs() <= ZERO).sum()) for weight in weights)
+    return zeros / sum(weight.numel() for weight in weights)
+
+
+def by_sparsity(trained: Trained) -> Extra:
+    """MIMO, Figure 9: accuracy and likelihood by the share of weights that L1 regularisation has made zero."""
+    from .charts.panels import Panel, curves
+
+    zeros = {
+        row.label: [100 * sparsity(trained.open(row.label, seed)[0]) for seed in trained.seeds(row.label)]
+        for row in trained.run.rows
+        if "L1" in row.varied
+    }
+    lines = {label: line_over_seeds(label, ZEROS, shares) for label, shares in zeros.items() if shares}
+    measures = {key: MEASURES[key] for key in ("accuracy", "nll")}
+    found = {}
+    for data, rows in by_data(trained.run.rows).items():
+        points = [
+            Point(row.label, f"M = {row.method.members}", lines[row.label].ours, measures)
+            for row in rows
+            if row.label in lines
+        ]
+        numbers = gathered(trained, ZEROS, points)
+        drawn = curves([Panel(numbers, ZEROS, key, ZEROS, counts=True) for key in measures])
+        caption = f"Along a curve L1 regularisation grows; a weight of at most {ZERO:g} is zero. {BARS}"
+        found[named("sparsity", data, by="-")] = (named("MIMO by sparsity", data), caption, drawn, numbers)
+    return Extra([*lines.values()], pictures(found))
+
+
+def with_own_statistics(shared: Ensemble, data: Data) -> Ensemble:
+    """The members as networks of their own, with the statistics of the training part in every batch norm."""
+    networks = [shared.member(i) for i in range(shared.members)]
+    every = [network.state_dict() for network in networks]
+    deep = ensemble(networks[0], Deep(members=shared.members, init="pretrained"), example=data.example())
+    deep.load_state_dict({name: torch.stack([state[name] for state in every]) for name in every[0]})
+    refresh_norms(deep, data.prepare(data.train.x).split(NORM_BATCH))
+    return deep.eval()
+
+
+def own_statistics(trained: Trained) -> Extra:
+    """What it costs that members share batch norm statistics: the same members again, each with its own.
+
+    Members of a hypernetwork are trained one at a time, each normalised by its own batches; the running statistics
+    that they share in evaluation are nobody's.
+    """
+    lines: list[Line] = []
+    for row in trained.run.rows:
+        if row.method.name != "hypernet" or row.method.as_dict()["norm"] != "shared" or row.method.members == 1:
+            continue
+        results = []
+        for seed in trained.seeds(row.label):
+            ens, data = trained.open(row.label, seed)
+            metrics = measure(with_own_statistics(ens, data), data, ood=ood_sets(row.ood, data), seed=seed)
+            results.append({"numbers": metrics.numbers})
+        for column in columns_of(trained.run):
+            values = [value for result in results if (value := COLUMNS[column](result)) is not None]
+            if values:  # not such as OOD data of the paper's that the rows do not have
+                lines.append(line_over_seeds(f"{row.label}, own statistics", column, values))
+    return Extra(lines)

@@ -9,14 +9,14 @@ from ..comparing.columns import value_of
 from ..data.names import selection
 from ..metrics.statistics import over_seeds
 from .base import Run
-from .results import Line, Ordering, compared, line_over_seeds, ordered
+from .results import LOWER, Line, Ordering, compared, line_over_seeds, ordered
 from .trained import Trained
 
 __all__ = ["COLUMNS", "DEFAULT", "columns_of", "lines", "orderings"]
 
 Cells: TypeAlias = Mapping[str, Any]
 CRITERIA = {"MSP": "msp", "ML": "max_logit", "Ent.": "entropy", "MI": "mutual_information", "v": "variation_ratio"}
-FOREIGN: dict[str, tuple[str, ...]] = {
+OOD: dict[str, tuple[str, ...]] = {
     "SVHN": ("svhn",),
     "LSUN": ("lsun",),
     "TIN": ("tiny_imagenet",),
@@ -29,25 +29,25 @@ DEFAULT = ("Accuracy", "NLL", "ECE")
 
 
 def _number(key: str, scale: float = 1.0) -> Callable[[Cells], float | None]:
-    def found(result: Cells) -> float | None:
+    def number(result: Cells) -> float | None:
         value = value_of(result, key)
         return None if value is None else scale * value
 
-    return found
+    return number
 
 
-def _foreign(score: str, metric: str, scale: float, only: tuple[str, ...] = ()) -> Callable[[Cells], float | None]:
-    """A measure of detection, the mean over foreign sets, or of one of them."""
+def _ood(score: str, metric: str, scale: float, only: tuple[str, ...] = ()) -> Callable[[Cells], float | None]:
+    """A measure of detection, the mean over OOD sets, or of some of them."""
 
-    def found(result: Cells) -> float | None:
+    def measure(result: Cells) -> float | None:
         sets = result["numbers"].get("ood", {})
         values = [cell[score][metric] for name, cell in sets.items() if not only or selection(name)[0] in only]
         return scale * sum(values) / len(values) if values else None
 
-    return found
+    return measure
 
 
-def _foreign_information(result: Cells) -> float | None:
+def _ood_information(result: Cells) -> float | None:
     values = list(result["numbers"].get("ood_mutual_information", {}).values())
     return sum(values) / len(values) if values else None
 
@@ -61,10 +61,10 @@ COLUMNS: dict[str, Callable[[Cells], float | None]] = {
     "NLL of members": _number("member_nll"),
     "ECE": _number("ece"),
     "ECE (%)": _number("ece", 100),
-    "AUPR": _foreign("msp", "aupr", 100),
-    "AUPR (share)": _foreign("msp", "aupr", 1),
-    "AUC": _foreign("msp", "auroc", 100),
-    "FPR95": _foreign("msp", "fpr95", 100),
+    "AUPR": _ood("msp", "aupr", 100),
+    "AUPR (share)": _ood("msp", "aupr", 1),
+    "AUC": _ood("msp", "auroc", 100),
+    "FPR95": _ood("msp", "fpr95", 100),
     **dict.fromkeys(("cAcc", "Corrupt"), _number("cacc", 100)),
     "cNLL": _number("cnll"),
     "cECE": _number("cece"),
@@ -73,12 +73,12 @@ COLUMNS: dict[str, Callable[[Cells], float | None]] = {
     "Disagreement": _number("disagreement"),
     "KL": _number("kl"),
     "IDMI": _number("mutual_information"),
-    "OODMI": _foreign_information,
+    "OODMI": _ood_information,
     "RMSE": _number("rmse"),
-    **{f"AUPR {name}": _foreign(score, "aupr", 1) for name, score in CRITERIA.items()},
-    **{f"AUC {name}": _foreign(score, "auroc", 1) for name, score in CRITERIA.items()},
+    **{f"AUPR {name}": _ood(score, "aupr", 1) for name, score in CRITERIA.items()},
+    **{f"AUC {name}": _ood(score, "auroc", 1) for name, score in CRITERIA.items()},
     # The hypernetwork paper's score is the entropy.
-    **{name: _foreign("entropy", "auroc", 100, data) for name, data in FOREIGN.items()},
+    **{name: _ood("entropy", "auroc", 100, data) for name, data in OOD.items()},
 }
 # Of all seeds of a row together.
 SPREADS = {"Std of Acc": COLUMNS["Acc"]}
@@ -123,16 +123,17 @@ def orderings(trained: Trained) -> Iterator[Ordering]:
     for column in dict.fromkeys(c for cells in run.printed.values() for c in cells if c in COLUMNS):
         labels = [row.label for row in run.rows if column in run.printed.get(row.label, {})]
         printed = {label: run.printed[label][column].value for label in labels}
-        for better, worse, paper in ordered(printed, column):
+        for better, worse, paper in ordered(printed, column in LOWER):
             if run.row(better).data == run.row(worse).data:
                 yield from _rows(trained, column, better, worse, paper)
     for column, better, worse in run.claims:
         yield from _rows(trained, column, better, worse, None)
     for measure in run.rivals:
         for label, cells in run.printed.items():
-            numbers = {c.removeprefix(f"{measure} "): n.value for c, n in cells.items() if c.startswith(f"{measure} ")}
-            for better, worse, paper in ordered(numbers, measure):
-                values = [trained.values(label, COLUMNS[f"{measure} {name}"]) for name in (better, worse)]
+            columns = {name: f"{measure} {name}" for name in CRITERIA}
+            numbers = {name: cells[column].value for name, column in columns.items() if column in cells}
+            for better, worse, paper in ordered(numbers):
+                values = [trained.values(label, COLUMNS[columns[name]]) for name in (better, worse)]
                 yield from compared(f"{measure}, {label}", better, worse, values, paper)
 
 

@@ -21,7 +21,7 @@ from .base import Item, Run
 from .exact import exact, has_exact
 from .measured import lines, orderings
 from .pages import write_pages
-from .results import Found, Picture, Result
+from .results import Extra, Picture, Result
 from .trained import Trained
 
 __all__ = ["reproduce"]
@@ -57,30 +57,30 @@ def reproduce(
         pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
             ITEM.note.md, where someone wrote it.
     """
-    found, out = find(item), Path(out)
-    run = _chosen(found.run(scale), seeds)
-    if found.status == "needs a GPU and ImageNet" and scale == "cpu" and not gather:
+    chosen, out = find(item), Path(out)
+    run = _with_seeds(chosen.run(scale), seeds)
+    if chosen.status == "needs a GPU and ImageNet" and scale == "cpu" and not gather:
         raise ConfigError(
-            f"an item runs where its data and its machine are, however: {item} needs {found.needs}; see its plan with "
-            "--dry-run, what needs no training with --gather, or run it there with --scale paper"
+            f"an item must run where its data and its machine are; got {item}, which needs {chosen.needs}. See its "
+            "plan with --dry-run, what needs no training with --gather, or run it there with --scale paper"
         )
     runner = runner_for(on, jobs, address)
     threads = threads or max(1, torch.get_num_threads() // jobs)
     prepare_folder(out)
     result = (
-        _exact(found)
-        if found.status == "exact"
-        else _trained(found, run, out, None if gather else runner, threads, progress)
+        _exact(chosen, out)
+        if chosen.status == "exact"
+        else _trained(chosen, run, out, None if gather else runner, threads, progress)
     )
     document = plain(
         {
             "command": f"multum reproduce {item}" + ("" if scale == "cpu" else f" --scale {scale}"),
             "versions": versions(),
             "machine": machine(),
-            "paper": found.title,
-            "number": found.number,
-            "shows": found.shows,
-            "status": found.status,
+            "paper": chosen.title,
+            "number": chosen.number,
+            "shows": chosen.shows,
+            "status": chosen.status,
             **result.document(),
         }
     )
@@ -88,19 +88,17 @@ def reproduce(
     return document
 
 
-def _exact(item: Item) -> Result:
-    from .charts import EXACT_CHARTS  # brings matplotlib and pandas
-
-    result = exact(item)
-    return replace(result, pictures=EXACT_CHARTS[item.id](result)) if item.id in EXACT_CHARTS else result
+def _exact(item: Item, out: Path) -> Result:
+    untrained = Trained(item.run("paper"), out, {}, {})
+    return replace(exact(item), pictures=item.chart(untrained) if item.chart else {})
 
 
-def _chosen(run: Run, seeds: Sequence[int] | None) -> Run:
+def _with_seeds(run: Run, seeds: Sequence[int] | None) -> Run:
     if seeds is None:
         return run
     rows = tuple(replace(row, seeds=tuple(s for s in row.seeds if s in seeds)) for row in run.rows)
     if not any(row.seeds for row in rows):
-        raise ConfigError(f"seeds are some of an item's own, however: {run.item} has none of {list(seeds)}")
+        raise ConfigError(f"seeds must be some of {run.item}'s own; got {list(seeds)}, of which it has none")
     return replace(run, rows=rows)
 
 
@@ -116,19 +114,18 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
             titles = {cell.name: row.label for row in run.rows for cell in row.cells()}
             outcomes = run_cells(cells, {}, folder, epochs, runner, threads, progress, titles)
     trained = Trained.read(run, folder, outcomes)
-    from .charts import CHARTS, ordering_chart  # these bring matplotlib and pandas
-    from .inside import EXTRAS
+    from .charts.forest import ordering_chart  # brings matplotlib and pandas
 
-    inside = EXTRAS[item.id](trained) if item.id in EXTRAS else Found([], {})
-    pictures = {**inside.pictures, **(CHARTS[item.id](trained) if item.id in CHARTS else {})}
+    extra = item.extra(trained) if item.extra else Extra()
+    pictures = {**extra.pictures, **(item.chart(trained) if item.chart else {})}
     result = Result(
         item.id,
-        (*lines(trained), *inside.lines),
+        (*lines(trained), *extra.lines),
         exact=exact(item).lines if has_exact(item) else (),
         departs=run.departs,
         reduced=run.reduced,
         scale=run.scale,
-        orderings=(*orderings(trained), *inside.orderings),
+        orderings=(*orderings(trained), *extra.orderings),
         cells=tuple(_cells(trained)),
     )
     forest = ordering_chart(result)
@@ -136,22 +133,22 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
 
 
 def _check_data(run: Run, waiting: Sequence[Cell]) -> None:
-    """Data that cannot be read is told now, and not by every cell."""
-    needed = {("data", cell.data) for cell in waiting} | {("foreign", name) for cell in waiting for name in cell.ood}
+    """Data that cannot be read is an error now, and not in every cell."""
+    needed = {("data", cell.data) for cell in waiting} | {("ood", name) for cell in waiting for name in cell.ood}
     for kind, name in sorted(needed):
         try:
             load_data(name) if kind == "data" else load_examples(name)
         except DataError as error:
-            raise DataError(f"{run.item} needs {name}, however: {error}") from error
+            raise DataError(f"{run.item} needs {name}: {error}") from error
 
 
 def _cells(trained: Trained) -> list[dict[str, Any]]:
     """What was trained, for the reader who wants to do it again."""
-    found = []
+    cells = []
     for row in trained.run.rows:
         for cell in row.cells():
             result = trained.results[row.label].get(cell.seed)
-            found.append(
+            cells.append(
                 {
                     "row": row.label,
                     "seed": cell.seed,
@@ -162,7 +159,7 @@ def _cells(trained: Trained) -> list[dict[str, Any]]:
                     "trained_on": result and result["parts"]["train"],
                 }
             )
-    return found
+    return cells
 
 
 def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:

@@ -5,25 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from ..metrics.statistics import over_seeds, paired_t
-from .base import Printed
+from .printed import Printed
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure as Drawing
 
 __all__ = [
-    *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Found", "Line", "Ordering", "Picture", "Result"),
+    *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Extra", "Line", "Ordering", "Picture", "Result"),
     *("compared", "line_over_seeds", "mean_and_error", "ordered"),
 ]
 
 FORMAT = 1  # of the documents
 DIGITS = 5  # of a picture's numbers
-LOWER = ("NLL", "ECE", "FPR95", "cNLL", "cECE", "RMSE")  # columns where less is better begin so
+# Columns where less is better.
+LOWER = {"NLL", "NLL of members", "ECE", "ECE (%)", "FPR95", "cNLL", "cECE", "cECE (%)", "RMSE"}
 VERDICTS = {
     "holds": "holds: the interval of our difference has the paper's sign",
     "open": "open: the interval of our difference has 0 in it",
@@ -56,8 +58,8 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     >>> mean_and_error([1.0, 3.0]), mean_and_error([2.0])
     ((2.0, 1.0), (2.0, None))
     """
-    found = over_seeds(values)
-    return found.mean, found.error if found.n > 1 else None
+    seeds = over_seeds(values)
+    return seeds.mean, seeds.error if seeds.n > 1 else None
 
 
 def line_over_seeds(
@@ -79,6 +81,7 @@ class Ordering:
     ours: float
     low: float | None  # 95 % interval of ours over seeds, paired
     high: float | None
+    lower: bool = False  # whether less is better
 
     @property
     def verdict(self) -> str:
@@ -86,17 +89,17 @@ class Ordering:
             return "one seed"
         if self.low <= 0 <= self.high:
             return "open"
-        return "holds" if (self.ours < 0) == self.column.startswith(LOWER) else "reversed"
+        return "holds" if (self.ours < 0) == self.lower else "reversed"
 
 
-def ordered(numbers: Mapping[str, float], column: str) -> Iterator[tuple[str, str, float]]:
-    """All pairs that a column's numbers order: better, worse, and the difference of the two.
+def ordered(numbers: Mapping[str, float], lower: bool = False) -> Iterator[tuple[str, str, float]]:
+    """All pairs that numbers order: better, worse, and the difference of the two; `lower` where less is better.
 
-    >>> list(ordered({"one": 0.5, "two": 0.25, "three": 0.25}, "NLL"))
+    >>> list(ordered({"one": 0.5, "two": 0.25, "three": 0.25}, lower=True))
     [('two', 'one', -0.25), ('three', 'one', -0.25)]
     """
     for pair in combinations(numbers, 2):
-        worse, better = sorted(pair, key=numbers.__getitem__, reverse=column.startswith(LOWER))
+        worse, better = sorted(pair, key=numbers.__getitem__, reverse=lower)
         if numbers[better] != numbers[worse]:
             yield better, worse, numbers[better] - numbers[worse]
 
@@ -107,18 +110,20 @@ def compared(
     worse: str,
     values: Sequence[Mapping[int, float]],
     paper: float | None = None,
+    lower: bool | None = None,
 ) -> list[Ordering]:
     """The ordering of two things over the seeds that both have, if any; `values` are theirs by seed.
 
     >>> compared("Accuracy", "two", "one", ({0: 2.0, 1: 3.0}, {0: 1.0, 1: 2.5, 2: 9.0}))[0].verdict
     'open'
     """
+    lower = column in LOWER if lower is None else lower
     seeds = sorted(values[0].keys() & values[1].keys())
-    a, b = (torch.tensor([found[seed] for seed in seeds], dtype=torch.float64) for found in values)
+    a, b = (torch.tensor([own[seed] for seed in seeds], dtype=torch.float64) for own in values)
     if len(seeds) < 2:
-        return [Ordering(column, better, worse, paper, float(a - b), None, None)] if seeds else []
+        return [Ordering(column, better, worse, paper, float(a - b), None, None, lower)] if seeds else []
     test = paired_t(a, b)
-    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high)]
+    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high, lower)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,11 +136,11 @@ class Picture:
     numbers: pd.DataFrame
 
 
-class Found(NamedTuple):
+class Extra(NamedTuple):
     """What an item measures inside its trained networks."""
 
-    lines: list[Line]
-    pictures: dict[str, Picture]
+    lines: Sequence[Line] = ()
+    pictures: Mapping[str, Picture] = MappingProxyType({})
     orderings: Sequence[Ordering] = ()
 
 
@@ -151,7 +156,7 @@ class Result:
     scale: str = "paper"
     orderings: tuple[Ordering, ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)  # by the end of its file's name, "" for the first
-    cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, items
+    cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, examples
 
     @property
     def unexplained(self) -> tuple[Line, ...]:
@@ -167,8 +172,8 @@ class Result:
             "reduced": list(self.reduced),
             "departs": list(self.departs),
             **{
-                name: [{**asdict(line), "difference": line.difference} for line in found]
-                for name, found in (("lines", self.lines), ("exact", self.exact))
+                name: [{**asdict(line), "difference": line.difference} for line in lines]
+                for name, lines in (("lines", self.lines), ("exact", self.exact))
             },
             "orderings": [{**asdict(o), "verdict": o.verdict} for o in self.orderings],
             "pictures": {

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ..data.corruptions import STANDARD
 from ..methods import Method
 from .base import Row
 
-__all__ = ["A3", "CIFAR_C", "CPU", "CPU_SEEDS", "CPU_SHIFT", "IMAGENET_LACKS", "SGD", "cpu_rows", "rows"]
+__all__ = ["A3", "CIFAR_C", "CPU", "CPU_SEEDS", "CPU_SHIFT", "IMAGENET_LACKS", "MOMENTUM", "SGD", "cpu_rows", "rows"]
 
-SGD = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True, "schedule": "multistep", "crop": 4, "flip": True}
+MOMENTUM = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True}
+SGD = {**MOMENTUM, "schedule": "multistep", "crop": 4, "flip": True}
 
 # "ResNet strikes back", procedure A3.
 A3 = {
@@ -36,45 +37,26 @@ CIFAR_C = STANDARD
 # batches make steps of few images.
 CPU_SEEDS = (0, 1, 2)
 CPU_SHIFT = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
-CPU: dict[str, dict[str, Any]] = {
-    "cifar10": {
-        "data": "cifar10",
-        "model": "wrn-10-1",
-        "items": 10_000,
-        "ood": ("svhn",),
-        "shift": CPU_SHIFT,
-        "shift_items": 500,
-        "seeds": CPU_SEEDS,
-    },
-    "fashion_mnist": {
-        "data": "fashion_mnist",
-        "model": "wrn-10-1",
-        "items": 5_000,
-        "ood": ("mnist#test=2000", "kmnist#test=2000"),
-        "seeds": CPU_SEEDS,
-    },
+COMMON: dict[str, Any] = {"model": "wrn-10-1", "seeds": CPU_SEEDS}
+CPU = {
+    "cifar10": dict(COMMON, data="cifar10", examples=10_000, ood=("svhn",), shift=CPU_SHIFT, shift_examples=500),
+    "fashion_mnist": dict(COMMON, data="fashion_mnist", examples=5_000, ood=("mnist#test=2000", "kmnist#test=2000")),
 }
-CPU_RECIPE = {
-    "optimizer": "sgd",
-    "lr": 0.05,
-    "momentum": 0.9,
-    "nesterov": True,
-    "weight_decay": 5e-4,
-    "batch_size": 32,
-    "schedule": "cosine",
-    "crop": 4,
-    "flip": True,
-}
+CPU_RECIPE = {**SGD, "lr": 0.05, "weight_decay": 5e-4, "batch_size": 32, "schedule": "cosine"}
 CPU_EPOCHS = {"cifar10": 5, "fashion_mnist": 10}
 
 
-def rows(methods: Mapping[str, Method], recipe: Mapping[str, Any], **common: Any) -> tuple[Row, ...]:
-    """One row a method, with all else in common."""
-    return tuple(Row(label=label, method=method, recipe=recipe, **common) for label, method in methods.items())
+def rows(methods: Mapping[str, Method], recipe: Mapping[str, Any], suffix: str = "", **common: Any) -> tuple[Row, ...]:
+    """One row a method, labelled "METHOD, SUFFIX" where there is a suffix, with all else in common."""
+    labels = [", ".join(filter(None, (label, suffix))) for label in methods]
+    return tuple(
+        Row(label=label, method=method, recipe=recipe, **common)
+        for label, method in zip(labels, methods.values(), strict=True)
+    )
 
 
 def cpu_rows(
-    methods: Mapping[str, Method], data: str = "cifar10", recipe: Iterable[tuple[str, Any]] = (), **changed: Any
+    methods: Mapping[str, Method], data: str = "cifar10", recipe: Mapping[str, Any] | None = None, **changed: Any
 ) -> tuple[Row, ...]:
     """Rows at the scale of two cores. Items that ask for the same row share its cells, and train them once."""
-    return rows(methods, {**CPU_RECIPE, "epochs": CPU_EPOCHS[data], **dict(recipe)}, **{**CPU[data], **changed})
+    return rows(methods, {**CPU_RECIPE, "epochs": CPU_EPOCHS[data], **(recipe or {})}, **{**CPU[data], **changed})

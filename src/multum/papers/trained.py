@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +37,8 @@ class Trained:
         reasons = {name: o.reason for name, o in (outcomes or {}).items() if o.reason is not None}
         results: dict[str, dict[int, Any]] = {}
         for row in run.rows:
-            found = {cell.seed: finished(cell, folder) for cell in row.cells()}
-            results[row.label] = {seed: done.result for seed, done in found.items() if done is not None}
+            every = {cell.seed: finished(cell, folder) for cell in row.cells()}
+            results[row.label] = {seed: done.result for seed, done in every.items() if done is not None}
         return cls(run, folder, results, reasons)
 
     def cell(self, label: str, seed: int) -> Cell:
@@ -52,13 +51,13 @@ class Trained:
     def named(self) -> list[tuple[str, str]]:
         """Names for the rows' pictures, "" for the first row, and the rows' labels."""
         labels = [row.label for row in self.run.rows]
-        names = [re.sub(r"[^a-z0-9]+", "-", label.lower()).strip("-") for label in labels]
-        return list(zip(["", *names[1:]], labels, strict=True))
+        plain = ["".join(c if c.isascii() and c.isalnum() else " " for c in label.lower()) for label in labels]
+        return [("-".join(words.split()) if i else "", labels[i]) for i, words in enumerate(plain)]
 
     def values(self, label: str, value: Callable[[Mapping[str, Any]], float | None]) -> dict[int, float]:
         """A number of every seed that has it."""
-        found = {seed: value(self.results[label][seed]) for seed in self.seeds(label)}
-        return {seed: float(x) for seed, x in found.items() if x is not None and math.isfinite(x)}
+        every = {seed: value(self.results[label][seed]) for seed in self.seeds(label)}
+        return {seed: float(x) for seed, x in every.items() if x is not None and math.isfinite(x)}
 
     def path(self, label: str, seed: int) -> Path:
         """The run folder of a cell."""
@@ -68,7 +67,7 @@ class Trained:
         """The trained ensemble of a row, and its data; of the first seed that is done."""
         seeds = self.seeds(label)
         if not seeds or (seed is not None and seed not in seeds):
-            told = f"seed {seed}" if seed is not None else "any seed"
-            raise TrainingError(f"a row that is opened was trained, however: {label} of {self.run.item} has not {told}")
+            missing = f"seed {seed}" if seed is not None else "any seed"
+            raise TrainingError(f"a row must be trained to be opened; got {label} of {self.run.item} without {missing}")
         ens, data, _ = open_run(self.path(label, seeds[0] if seed is None else seed))
         return ens, data

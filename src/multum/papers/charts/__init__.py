@@ -1,6 +1,4 @@
-"""Figures of the papers, drawn from our own numbers in the house's colours."""
+"""Figures of the papers, drawn from our own numbers in the house's colours.
 
-from .forest import ordering_chart
-from .items import CHARTS, EXACT_CHARTS
-
-__all__ = ["CHARTS", "EXACT_CHARTS", "ordering_chart"]
+`items` says what is drawn, and is imported with the papers; the others draw, and bring matplotlib.
+"""

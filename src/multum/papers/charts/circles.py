@@ -12,42 +12,17 @@ from ...figures.formats import count
 from ...figures.palette import MUTED, drawing, look
 from ...figures.panels import canvas
 from ...figures.scales import PERCENT, ROUND, log_axis
-from ...metrics.speed import compare_speed
-from ..results import Picture
-from ..trained import Trained
-from .curves import MEASURES, WIDTH, Point, gathered
+from .panels import WIDTH
 
-__all__ = ["circles"]
+__all__ = ["circles_chart"]
 
-BATCH, ROUNDS, WARMUP = 128, 5, 1
 HEIGHT, LARGEST = 430, 34  # CSS pixels: of the drawing, and the largest circle's radius
 LEFT, RIGHT, BELOW, ABOVE = 58, 16, 46, 44
 
 
-def circles(trained: Trained) -> dict[str, Picture]:
-    """Figure 1. Speeds are measured here and now, on the networks of the first seed that is done."""
-    measures = {name: MEASURES[name] for name in ("accuracy", "params")}
-    points = [Point(row.label, row.label, 0, measures) for row in trained.run.rows]
-    numbers = gathered(trained, "at", points)
-    if numbers.empty:
-        return {}
-    opened = {label: trained.open(label) for label in numbers["row"]}
-    example = next(iter(opened.values()))[1].example(BATCH)
-    networks = {label: ensemble for label, (ensemble, _) in opened.items()}
-    speeds = compare_speed(networks, example, batch_sizes=(BATCH,), rounds=ROUNDS, warmup=WARMUP)
-    rates = {speed.name: speed.throughput for speed in speeds.rows}
-    numbers = numbers.drop(columns=["curve", "at", "params error"])
-    numbers.insert(1, "images per second", [rates[label] for label in numbers["row"]])
-    caption = (
-        "Up and to the right is better. A circle's area is the number of parameters, a bar one standard error over "
-        f"seeds. Images per second are of this machine ({speeds.rows[0].device}), in batches of {BATCH}."
-    )
-    with drawing():
-        drawn = _draw(numbers)
-    return {"": Picture("Accuracy against speed", caption, drawn, numbers)}
-
-
-def _draw(numbers: pd.DataFrame) -> Drawing:
+@drawing()
+def circles_chart(numbers: pd.DataFrame) -> Drawing:
+    """A circle a row, at its accuracy and its images per second, as large as its parameters."""
     figure = canvas(WIDTH, HEIGHT)
     inside = WIDTH - LEFT - RIGHT, HEIGHT - BELOW - ABOVE
     axes = figure.add_axes((LEFT / WIDTH, BELOW / HEIGHT, inside[0] / WIDTH, inside[1] / HEIGHT))

@@ -16,12 +16,10 @@ from matplotlib.ticker import MaxNLocator
 from ...figures.palette import CONTEXT, HUES, INK, MUTED, PAPER, drawing
 from ...figures.panels import canvas, fitted, text_width
 from ...figures.scales import PERCENT, ROUND
-from ...metrics.statistics import over_seeds
-from ..results import LOWER, VERDICTS, Ordering, Picture, Result
-from ..trained import Trained
-from .curves import WIDTH
+from ..results import VERDICTS, Ordering, Picture, Result
+from .panels import WIDTH
 
-__all__ = ["MOST", "ordering_chart", "regressions"]
+__all__ = ["COLOURS", "MOST", "ordering_chart", "regression_forest"]
 
 MOST = 24  # lines that one figure takes
 LINE, HEAD, FOOT = 21, 26, 26  # CSS pixels: a line, the title of a panel, its ticks
@@ -59,7 +57,7 @@ def ordering_chart(result: Result) -> Picture | None:
     for column, own in _by_column(shown).items():
         marks = []
         for o in own:
-            sign = -1.0 if o.column.startswith(LOWER) else 1.0
+            sign = -1.0 if o.lower else 1.0
             ends = sorted(sign * end for end in (o.low, o.high) if end is not None)
             low, high = ends if len(ends) == 2 else (None, None)
             single = o.verdict == "one seed"
@@ -90,55 +88,18 @@ def ordering_chart(result: Result) -> Picture | None:
 ORDERED = ("paper", "ours", "low", "high")
 
 
-def regressions(trained: Trained) -> dict[str, Picture]:
-    """Packed-Ensembles against Deep Ensembles, data set by data set, over the same splits."""
-    lines = []
-    for measure in ("rmse", "nll"):
-        for name in dict.fromkeys(row.label.partition(", ")[2] for row in trained.run.rows):
-            lines += _difference(trained, name, measure)
-    if not lines:
-        return {}
-    numbers = pd.DataFrame(lines)
-    numbers = numbers.astype(dict.fromkeys(["difference", "low", "high", "paper"], float))
+def regression_forest(numbers: pd.DataFrame) -> Drawing:
+    """Differences of two methods, a panel a measure, a line a data set."""
     titles = {"rmse": "RMSE: (PE - DE) / DE", "nll": "negative log likelihood: PE - DE"}
     groves = []
     for measure, own in numbers.groupby("measure", sort=False):
         marks = []
         for line in own.itertuples():
-            high = line.high if math.isfinite(line.high) else None
-            low = line.low if math.isfinite(line.low) else None
-            paper = line.paper if math.isfinite(line.paper) else None
+            low, high, paper = (x if math.isfinite(x) else None for x in (line.low, line.high, line.paper))
             marks.append(Mark(str(line.data), line.difference, low, high, HUES[0], paper=paper))
         groves.append(Grove(titles[str(measure)], marks, share=measure == "rmse"))
     handles = [_handle("ours, 95 % over splits", HUES[0], True), _handle("the paper's", HUES[1], False, "D")]
-    caption = (
-        "Left of the line Packed-Ensembles (PE) are better, right of it Deep Ensembles (DE). A dot is the mean over "
-        "splits of the data, its bar the 95 % interval of the paired difference; a bar across the line: no difference."
-    )
-    title = "Packed-Ensembles against Deep Ensembles on regressions"
-    return {"": Picture(title, caption, _forest(groves, handles), numbers)}
-
-
-def _difference(trained: Trained, name: str, measure: str) -> list[dict[str, Any]]:
-    """PE minus DE over the splits that both have, as one line of numbers; an RMSE's over DE's mean."""
-    rows = {method: f"{method}, {name}" for method in ("PE", "DE")}
-    if not all(row in trained.results for row in rows.values()):
-        return []
-    found = {m: trained.values(row, lambda r: r["numbers"].get(measure)) for m, row in rows.items()}
-    splits = sorted(found["PE"].keys() & found["DE"].keys())
-    if not splits:
-        return []
-    means = {m: sum(values[s] for s in splits) / len(splits) for m, values in found.items()}
-    unit = means["DE"] if measure == "rmse" else 1.0
-    seeds = over_seeds([(found["PE"][s] - found["DE"][s]) / unit for s in splits])
-    low, high = seeds.interval()
-    printed = [trained.run.printed.get(row, {}).get(measure.upper()) for row in rows.values()]
-    paper = None
-    if printed[0] is not None and printed[1] is not None:
-        paper = printed[0].value - printed[1].value
-        paper /= printed[1].value if measure == "rmse" else 1.0
-    line = {"data": name, "measure": measure, **means, "difference": seeds.mean, "low": low, "high": high}
-    return [{**line, "splits": len(splits), "paper": paper}]
+    return _forest(groves, handles)
 
 
 def _spread(orderings: Sequence[Ordering]) -> list[Ordering]:
@@ -148,15 +109,15 @@ def _spread(orderings: Sequence[Ordering]) -> list[Ordering]:
         return math.inf if o.paper is None else abs(o.paper)
 
     ranked = [sorted(own, key=apart, reverse=True) for own in _by_column(orderings).values()]
-    kept = [o for turn in itertools.zip_longest(*ranked) for o in turn if o is not None][:MOST]
-    return [o for o in orderings if any(o is other for other in kept)]
+    chosen = [o for turn in itertools.zip_longest(*ranked) for o in turn if o is not None][:MOST]
+    return [o for o in orderings if any(o is other for other in chosen)]
 
 
 def _by_column(orderings: Sequence[Ordering]) -> dict[str, list[Ordering]]:
-    found: dict[str, list[Ordering]] = {}
+    columns: dict[str, list[Ordering]] = {}
     for o in orderings:
-        found.setdefault(o.column, []).append(o)
-    return found
+        columns.setdefault(o.column, []).append(o)
+    return columns
 
 
 def _handle(label: str, colour: str, filled: bool, marker: str = "o") -> Line2D:

@@ -1,44 +1,160 @@
-"""Figures of the papers that need the numbers of cells alone, drawn from our own: by item, each with its numbers."""
+"""What is drawn of items that need the numbers of their cells alone: each function takes what is trained of an item.
+
+A figure's numbers are found by the fields of the rows (`Row.varied`, `Row.method`, `Row.recipe`). Nothing is drawn of
+what is not done. Matplotlib and pandas are imported by the functions that draw.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import pandas as pd
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...metrics.evaluate import SEVERITIES
+from ...metrics.speed import compare_speed
+from ...metrics.statistics import over_seeds
+from ...training.recipe import Recipe
 from ..base import Row
-from ..results import Picture, Result
+from ..exact import divergences, nested_steps
+from ..results import Picture
 from ..trained import Trained
-from .circles import circles
-from .curves import BARS, MEASURES, Measure, Panel, Point, by_data, curves, gathered, parted, pictures
-from .forest import ordering_chart, regressions
-from .more import bars, boxes, constant_rate
+from .numbers import BARS, MEASURES, Measure, Point, gathered
 
-__all__ = ["CHARTS", "EXACT_CHARTS", "ordering_chart"]
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Drawing
+
+__all__ = [
+    *("Chart", "by_data", "circles", "constant_rate", "divergence_chart", "diversity", "named", "nested_chart"),
+    *("pictures", "regressions", "scaling", "shift_chart", "sweep", "together"),
+]
+
+Chart: TypeAlias = Callable[[Trained], dict[str, Picture]]
 
 BOXES = "A box is the middle half of the settings, its line their median; dots are the settings."
 MOST_CURVES = 7  # more of them are not told apart
+BATCH, ROUNDS, WARMUP = 128, 5, 1  # of the speeds behind the circles
+
+
+def together(*charts: Chart) -> Chart:
+    """One chart after the other."""
+    return lambda trained: {name: picture for chart in charts for name, picture in chart(trained).items()}
+
+
+def by_data(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by their data; the first one's name is "", as its picture's is."""
+    data = list(dict.fromkeys(row.data for row in rows))
+    return {"" if i == 0 else name: [row for row in rows if row.data == name] for i, name in enumerate(data)}
+
+
+def named(*parts: str, by: str = ", ") -> str:
+    """A title or a name of the parts that are not empty."""
+    return by.join(filter(None, parts))
+
+
+def pictures(found: Mapping[str, tuple[str, str, Drawing | None, pd.DataFrame]] | None = None, /) -> dict[str, Picture]:
+    """Those that could be drawn, of title, caption, drawing and numbers by name."""
+    return {name: Picture(*parts) for name, parts in (found or {}).items() if parts[2] is not None}  # type: ignore[arg-type]
+
+
+def sweep(
+    x: str,
+    measures: Sequence[str],
+    title: str,
+    text: str,
+    *,
+    name: str = "",
+    along: str = "",
+    log: bool = False,
+    single_points: bool = True,
+    boxed: bool = False,
+    parts: Mapping[str, str] | None = None,
+) -> Chart:
+    """Panels of measures against a number that rows vary, a curve for each of what they vary beside.
+
+    There is one picture for each data set.
+
+    Args:
+        text: what to expect.
+        name: of the picture's file; "" for an item's first.
+        along: under the horizontal axis; x by default.
+        single_points: whether curves of one point are drawn.
+        boxed: whether many curves become boxes.
+        parts: curves by the beginning of their measures' names: "member_" for those of members.
+    """
+
+    def chart(trained: Trained) -> dict[str, Picture]:
+        from .panels import Panel, boxes, curves
+
+        found = {}
+        for data, rows in by_data([row for row in trained.run.rows if x in row.varied]).items():
+            points = [
+                Point(
+                    row.label,
+                    named(part, _beside(row, x)),
+                    float(row.varied[x]),
+                    {m: MEASURES[p + m] for m in measures},
+                )
+                for part, p in (parts or {"": ""}).items()
+                for row in rows
+            ]
+            numbers = gathered(trained, x, points)
+            if not single_points and not numbers.empty:
+                numbers = numbers[numbers.groupby("curve")[x].transform("nunique") > 1].reset_index(drop=True)
+            panels = [Panel(numbers, x, m, along or (f"{x}, log scale" if log else x), log=log) for m in measures]
+            many = boxed and not numbers.empty and numbers["curve"].nunique() > MOST_CURVES
+            drawn = boxes(panels) if many else curves(panels)
+            found[named(name, data, by="-")] = (named(title, data), f"{text} {BOXES if many else BARS}", drawn, numbers)
+        return pictures(found)
+
+    return chart
+
+
+def _beside(row: Row, x: str) -> str:
+    """What a row varies beside x, in words."""
+    rest = {name: value for name, value in row.varied.items() if name != x}
+    return ", ".join(value if isinstance(value, str) else f"{name} = {value:g}" for name, value in rest.items())
 
 
 # -- Packed-Ensembles --------------------------------------------------------------------------------------------------
 
 
-def _divergence(result: Result) -> dict[str, Picture]:
-    """Figure 5: the divergence of a sparse layer and its bound by the share of weights kept."""
-    lines = []
-    for line in result.lines:
-        sigma = parted(line.row, "sigma")
-        if sigma and (p := parted(sigma.rest, "p")):
-            curve = f"{line.column}, sigma = {sigma.value:g}"
-            lines.append({"curve": curve, "p": p.value, "divergence": line.ours})
-    if not lines:
+def circles(trained: Trained) -> dict[str, Picture]:
+    """Figure 1. Speeds are measured here and now, on the networks of the first seed that is done."""
+    from .circles import circles_chart
+
+    measures = {name: MEASURES[name] for name in ("accuracy", "params")}
+    numbers = gathered(trained, "at", [Point(row.label, row.label, 0, measures) for row in trained.run.rows])
+    if numbers.empty:
         return {}
-    numbers = pd.DataFrame(lines).sort_values("curve", kind="stable", ignore_index=True)
+    opened = {label: trained.open(label) for label in numbers["row"]}
+    example = next(iter(opened.values()))[1].example(BATCH)
+    networks = {label: ensemble for label, (ensemble, _) in opened.items()}
+    speeds = compare_speed(networks, example, batch_sizes=(BATCH,), rounds=ROUNDS, warmup=WARMUP)
+    rates = {speed.name: speed.throughput for speed in speeds.rows}
+    numbers = numbers.drop(columns=["curve", "at", "params error"])
+    numbers.insert(1, "images per second", [rates[label] for label in numbers["row"]])
+    caption = (
+        "Up and to the right is better. A circle's area is the number of parameters, a bar one standard error over "
+        f"seeds. Images per second are of this machine ({speeds.rows[0].device}), in batches of {BATCH}."
+    )
+    return {"": Picture("Accuracy against speed", caption, circles_chart(numbers), numbers)}
+
+
+def divergence_chart(trained: Trained) -> dict[str, Picture]:
+    """Figure 5: the divergence of a sparse layer and its bound by the share of weights kept."""
+    import pandas as pd
+
+    from .panels import Panel, curves
+
+    points = [
+        (f"{name}, sigma = {sigma:g}", p, value, f"{sigma:g}", name == "bound (8)")
+        for sigma, p, *values in divergences()
+        for name, value in zip(("KL (17)", "bound (8)"), values, strict=True)
+    ]
+    numbers = pd.DataFrame([point[:3] for point in points], columns=["curve", "p", "divergence"])
+    numbers = numbers.sort_values("curve", kind="stable", ignore_index=True)
     panel = Panel(numbers, "p", "divergence", "p: the share of weights that is kept")
-    drawn = curves([panel], pairs=True)
+    drawn = curves([panel], looks={curve: (hue, dashed) for curve, _, _, hue, dashed in points})
     caption = (
         "How far a layer with a share p of its weights is from the dense one: the divergence itself, and dashed the "
         "paper's bound on it. Both are 0 where all weights are kept, and the bound is never below."
@@ -46,26 +162,10 @@ def _divergence(result: Result) -> dict[str, Picture]:
     return pictures({"": ("Divergence of a sparse layer from a dense one", caption, drawn, numbers)})
 
 
-def _ablation(trained: Trained) -> dict[str, Picture]:
-    """Figures 6 and 7: accuracy and OOD detection by alpha and by gamma; and by M, of which the text speaks."""
-    found: dict[str, Picture] = {}
-    along = {"": "alpha", "gamma": "gamma", "members": "M"}
-    for name, letter in along.items():
-        told = "The text expects a rise with alpha up to a plateau, no change with gamma, and a rise with M."
-        title = f"Packed-Ensembles by {letter}"
-        found |= _sweep(trained, trained.run.rows, letter, ("accuracy", "aupr"), name, title, told, alone=not name)
-    return found
-
-
-def _widths(trained: Trained) -> dict[str, Picture]:
-    """Figure 8: accuracy and OOD detection by the width of one network."""
-    told = "Width 1 is the network itself. The text sees accuracy rise with the width, and AUPR stay as it is."
-    measures = ("accuracy", "aupr")
-    return _sweep(trained, trained.run.rows, "width", measures, "", "One network by its width", told, log=True)
-
-
-def _shift(trained: Trained) -> dict[str, Picture]:
+def shift_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 9: accuracy and calibration error by the severity of corruptions."""
+    from .panels import Panel, curves
+
     points = [
         Point(row.label, row.label, severity, {name: _at(severity, name) for name in ("accuracy", "ece")})
         for row in trained.run.rows
@@ -73,8 +173,8 @@ def _shift(trained: Trained) -> dict[str, Picture]:
     ]
     numbers = gathered(trained, "severity", points)
     panels = [Panel(numbers, "severity", name, "severity (0: clean)") for name in ("accuracy", "ece")]
-    some = sorted({row.shift_items for row in trained.run.rows if row.shift_items})
-    of = "".join(f" of {items:,} test items" for items in some)
+    some = sorted({row.shift_examples for row in trained.run.rows if row.shift_examples})
+    of = "".join(f" of {n:,} test examples" for n in some)
     caption = f"Means over corruptions{of}; severity 0 is the whole clean test set. {BARS}"
     return pictures({"": ("Accuracy and calibration under shift", caption, curves(panels), numbers)})
 
@@ -84,20 +184,61 @@ def _at(severity: int, name: str) -> Measure:
 
     def measure(result: Mapping[str, Any]) -> float | None:
         table = result["numbers"].get("shift")
-        if not table:
-            return None
-        if severity == 0:
-            return MEASURES[name](result)
+        if not table or severity == 0:
+            return MEASURES[name](result) if table else None
         return sum(row[str(severity)][name] for row in table.values()) / len(table)
 
     return measure
 
 
-# -- MIMO --------------------------------------------------------------------------------------------------------------
+def regressions(trained: Trained) -> dict[str, Picture]:
+    """Table 11: Packed-Ensembles against Deep Ensembles, data set by data set, over the same splits."""
+    import pandas as pd
+
+    from .forest import regression_forest
+
+    names = dict.fromkeys(str(row.varied["data"]) for row in trained.run.rows)
+    lines = [line for measure in ("rmse", "nll") for name in names for line in _difference(trained, name, measure)]
+    if not lines:
+        return {}
+    numbers = pd.DataFrame(lines).astype(dict.fromkeys(["difference", "low", "high", "paper"], float))
+    caption = (
+        "Left of the line Packed-Ensembles (PE) are better, right of it Deep Ensembles (DE). A dot is the mean over "
+        "splits of the data, its bar the 95 % interval of the paired difference; a bar across the line: no difference."
+    )
+    title = "Packed-Ensembles against Deep Ensembles on regressions"
+    return {"": Picture(title, caption, regression_forest(numbers), numbers)}
 
 
-def _diversity(trained: Trained) -> dict[str, Picture]:
-    """Figure 4, right: how much members differ, method by method."""
+def _difference(trained: Trained, name: str, measure: str) -> Iterator[dict[str, Any]]:
+    """PE minus DE over the splits that both have, as one line of numbers; an RMSE's over DE's mean."""
+    rows = {str(row.varied["method"]): row.label for row in trained.run.rows if row.varied["data"] == name}
+    labels = {method: rows[method] for method in ("PE", "DE")}
+    values = {
+        method: trained.values(label, lambda result: result["numbers"].get(measure)) if label in trained.results else {}
+        for method, label in labels.items()
+    }
+    splits = sorted(values["PE"].keys() & values["DE"].keys())
+    if not splits:
+        return
+    means = {method: sum(own[s] for s in splits) / len(splits) for method, own in values.items()}
+    relative = measure == "rmse"
+    unit = means["DE"] if relative else 1.0
+    seeds = over_seeds([(values["PE"][s] - values["DE"][s]) / unit for s in splits])
+    low, high = seeds.interval()
+    pe, de = (trained.run.printed.get(label, {}).get(measure.upper()) for label in labels.values())
+    paper = (pe.value - de.value) / (de.value if relative else 1.0) if pe and de else None
+    line = {"data": name, "measure": measure, **means, "difference": seeds.mean, "low": low, "high": high}
+    yield {**line, "splits": len(splits), "paper": paper}
+
+
+# -- MIMO, MixtureEnsembles --------------------------------------------------------------------------------------------
+
+
+def diversity(trained: Trained) -> dict[str, Picture]:
+    """MIMO, Figure 4, right: how much members differ, method by method."""
+    from .panels import bars
+
     names = ("disagreement", "kl")
     points = [Point(row.label, row.label, 0, {name: MEASURES[name] for name in names}) for row in trained.run.rows]
     numbers = gathered(trained, "at", points).drop(columns=["curve", "at"], errors="ignore")
@@ -108,67 +249,19 @@ def _diversity(trained: Trained) -> dict[str, Picture]:
     return pictures({"": ("Diversity of members", caption, bars(numbers, names), numbers)})
 
 
-def _members(trained: Trained) -> dict[str, Picture]:
-    """Figure 5: the ensemble and its subnetworks by their number."""
-    found = {}
-    for name, rows in by_data(trained).items():
-        points = [
-            Point(row.label, curve, at.value, {m: MEASURES[prefix + m] for m in ("accuracy", "nll")})
-            for curve, prefix in (("ensemble", ""), ("subnetworks, their mean", "member_"))
-            for row in rows
-            if (at := parted(row.label, "M"))
-        ]
-        numbers = gathered(trained, "M", points)
-        drawn = curves([Panel(numbers, "M", measure, "subnetworks M") for measure in ("accuracy", "nll")])
-        caption = (
-            "M = 1 is a plain network. In the paper subnetworks become weaker as M grows, and their ensemble is best "
-            f"between M = 2 and M = 4. {BARS}"
-        )
-        title = ", ".join(filter(None, ("MIMO by its number of subnetworks", name)))
-        found[name] = (title, caption, drawn, numbers)
-    return pictures(found)
+def scaling(trained: Trained) -> dict[str, Picture]:
+    """MixtureEnsembles, Figure 3: by the number of parameters, and by the members at a number of parameters."""
+    from .panels import Panel, curves
 
-
-def _repetitions(trained: Trained) -> dict[str, Picture]:
-    """Figure 6: by the share of equal inputs, and by the repetitions of a batch."""
-    rows, measures = trained.run.rows, ("accuracy", "nll")
-    equal = "At rho = 0 subnetworks see independent inputs, at 1 always the same one."
-    often = "Every item comes so often into a batch; the paper sees a slight gain."
-    return {
-        **_sweep(trained, rows, "rho", measures, "", "MIMO by rho, the share of equal inputs", equal),
-        **_sweep(trained, rows, "repetitions", measures, "repetitions", "MIMO by batch repetitions", often, boxed=True),
-    }
-
-
-def _regularisation(trained: Trained) -> dict[str, Picture]:
-    """Figures 7 and 8: by the strength of L1 or L2, a curve for each number of subnetworks."""
-    found: dict[str, Picture] = {}
-    told = "The text expects that more subnetworks suffer more where regularisation is strong."
-    for kind in ("L1", "L2"):
-        for data, rows in by_data(trained).items():
-            name = "-".join(filter(None, ("l2" if kind == "L2" else "", data)))
-            title = ", ".join(filter(None, (f"MIMO by {kind} regularisation", data)))
-            found |= _sweep(trained, rows, kind, ("accuracy", "nll"), name, title, told, log=True)
-    return found
-
-
-# -- MixtureEnsembles --------------------------------------------------------------------------------------------------
-
-
-def _scaling(trained: Trained) -> dict[str, Picture]:
-    """Figure 3: by the number of parameters, and by the number of members at a number of parameters."""
-    mixed: list[tuple[Row, Any]] = [(row, row.method) for row in trained.run.rows if row.method.name == "mixture"]
-    budgets = {method.budget: found[0] for row, method in mixed if (found := re.findall(r"P = [^,]*", row.label))}
     measures = {"accuracy": MEASURES["accuracy"], "params": MEASURES["params"]}
-    points = [Point(r.label, budgets.get(m.budget, r.label), m.members, measures) for r, m in mixed]
+    points = [Point(r.label, f"P = {r.varied['P']}", r.method.members, measures) for r in trained.run.rows]
     numbers = gathered(trained, "members", points).drop(columns="params error", errors="ignore")
     if numbers.empty:
         return {}
     four = numbers[numbers["members"] == 4].assign(curve="4 members")
     several = numbers[numbers.groupby("curve")["members"].transform("nunique") > 1]
-    by_size = Panel(
-        four, "params", "accuracy", "parameters, log scale", log=True, counts=True, title="accuracy by parameters"
-    )
+    size = {"log": True, "counts": True, "title": "accuracy by parameters"}
+    by_size = Panel(four, "params", "accuracy", "parameters, log scale", **size)  # type: ignore[arg-type]
     by_members = Panel(several, "members", "accuracy", "members", title="accuracy by members")
     caption = (
         "Left: four members that share more or fewer parameters. Right: more or fewer members that share as many. "
@@ -181,13 +274,19 @@ def _scaling(trained: Trained) -> dict[str, Picture]:
 # -- hypernetworks -----------------------------------------------------------------------------------------------------
 
 
-def _nested(result: Result) -> dict[str, Picture]:
+def nested_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 1: what is shared, after each member's step."""
-    pattern = re.compile(r"(.+), after member (\d+)")
-    found = [(match, line.ours) for line in result.lines if (match := pattern.fullmatch(line.row))]
-    if not found:
-        return {}
-    numbers = pd.DataFrame([{"curve": m[1], "member": int(m[2]), "theta": theta} for m, theta in found])
+    import pandas as pd
+
+    from .panels import Panel, curves
+
+    numbers = pd.DataFrame(
+        [
+            {"curve": name, "member": step, "theta": theta}
+            for name, (path, _) in nested_steps().items()
+            for step, theta in enumerate(path)
+        ]
+    )
     panel = Panel(numbers, "member", "theta", "after the step of member (0: before)", title="theta, what members share")
     caption = (
         "Plain SGD moves what is shared at every member's step; nested SGD holds it until all members have stepped, "
@@ -196,57 +295,46 @@ def _nested(result: Result) -> dict[str, Picture]:
     return pictures({"": ("Nested against plain SGD", caption, curves([panel]), numbers)})
 
 
-# -- parts -------------------------------------------------------------------------------------------------------------
+def constant_rate(trained: Trained) -> dict[str, Picture]:
+    """Figure 2: training at a constant rate, nested or not."""
+    from .panels import training_curves
+
+    found = {}
+    for data, every in by_data(trained.run.rows).items():
+        rows = [row for row in every if row.recipe["schedule"] == "constant"]
+        points = [
+            Point(
+                row.label,
+                "NASGD" if row.method.as_dict()["nested"] else "ASGD",
+                epoch,
+                {"training accuracy": _epoch(epoch), **last},
+            )
+            for row in rows
+            for epoch in range(1, row.epochs + 1)
+            for last in [{"accuracy": MEASURES["accuracy"]} if epoch == row.epochs else {}]
+        ]
+        numbers = gathered(trained, "epoch", points)
+        caption = (
+            "Left: the share of right answers on the (augmented) training images, member by member, before averaging; "
+            "the paper draws the ensemble's test accuracy, which is measured here at the end alone: right, with the "
+            f"averaged weights. {BARS}"
+        )
+        title = named("Nested (NASGD) against plain averaged SGD (ASGD) at a constant rate", data)
+        drawn = None if numbers.empty else training_curves(numbers, _turns(rows[0]))
+        found[data] = (title, caption, drawn, numbers)
+    return pictures(found)
 
 
-def _sweep(
-    trained: Trained,
-    rows: Sequence[Row],
-    letter: str,
-    measures: Sequence[str],
-    name: str,
-    title: str,
-    told: str,
-    *,
-    log: bool = False,
-    alone: bool = True,
-    boxed: bool = False,
-) -> dict[str, Picture]:
-    """Panels of measures against a number in the rows' labels, a curve for each of what the labels say beside.
-
-    Args:
-        alone: whether curves of one point are drawn.
-        boxed: whether many curves become boxes.
-    """
-    points = [
-        Point(row.label, re.sub(r", C\d+$", "", at.rest), at.value, {m: MEASURES[m] for m in measures})
-        for row in rows
-        if (at := parted(row.label, letter))
-    ]
-    numbers = gathered(trained, letter, points)
-    if not alone and not numbers.empty:
-        numbers = numbers[numbers.groupby("curve")[letter].transform("nunique") > 1].reset_index(drop=True)
-    along = f"{letter}, log scale" if log else letter
-    panels = [Panel(numbers, letter, measure, along, log=log) for measure in measures]
-    boxed = boxed and not numbers.empty and numbers["curve"].nunique() > MOST_CURVES
-    drawn = boxes(panels) if boxed else curves(panels)
-    return pictures({name: (title, f"{told} {BOXES if boxed else BARS}", drawn, numbers)})
+def _epoch(epoch: int) -> Measure:
+    """The accuracy in training at one epoch."""
+    return lambda result: next((x["accuracy"] for x in result["curves"]["training"] if x["epoch"] == epoch), None)
 
 
-CHARTS: dict[str, Callable[[Trained], dict[str, Picture]]] = {
-    "hypernet/table1-2": constant_rate,
-    "mimo/figure4-right": _diversity,
-    "mimo/figure5": _members,
-    "mimo/figure6": _repetitions,
-    "mimo/figure7-9": _regularisation,
-    "mixture/figure3": _scaling,
-    "packed/figure1": circles,
-    "packed/figure8": _widths,
-    "packed/figure9": _shift,
-    "packed/table5": _ablation,
-    "packed/table11": regressions,
-}
-EXACT_CHARTS: dict[str, Callable[[Result], dict[str, Picture]]] = {
-    "hypernet/figure1": _nested,
-    "packed/figure5": _divergence,
-}
+def _turns(row: Row) -> dict[int, str]:
+    """The epochs after which members are born, and weights averaged."""
+    recipe = Recipe().with_overrides(row.recipe)
+    born = row.method.birth_after(recipe.epochs)
+    turns = {born: "members are born"} if born else {}
+    if recipe.average_from is not None:
+        turns[round(recipe.average_from * recipe.epochs)] = "averaging begins"
+    return turns
