@@ -139,6 +139,34 @@ def test_the_side_doors_are_seen(line: str) -> None:
     assert re.search(SIDE_DOORS, line) and not re.search(SIDE_DOORS, "type(ens.method).__name__")
 
 
+READERS = {
+    "endswith",
+    "find",
+    "index",
+    "partition",
+    "removeprefix",
+    "removesuffix",
+    "rpartition",
+    "split",
+    "startswith",
+}
+
+
+@pytest.mark.parametrize("file", [f for f in FILES if part_of(f) == "papers"], ids=lambda f: str(f.relative_to(SOURCE)))
+def test_papers_find_what_they_draw_by_fields(file: Path) -> None:
+    """No regular expression, and nothing is read out of the words of a label or a column."""
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            assert "re" not in {alias.name for alias in node.names}
+        if isinstance(node, ast.Attribute) and node.attr in READERS:
+            words = node.value.attr if isinstance(node.value, ast.Attribute) else getattr(node.value, "id", "")
+            assert words not in ("label", "column"), f"line {node.lineno}: .{node.attr} of a {words}"
+        if isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
+            assert getattr(node.comparators[0], "attr", "") not in ("label", "column"), (
+                f"line {node.lineno}: in a label"
+            )
+
+
 def modules() -> list[str]:
     return ["multum", *(m.name for m in pkgutil.walk_packages(multum.__path__, "multum.") if "__main__" not in m.name)]
 

@@ -264,11 +264,19 @@ def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_command(tmp_path: Path) -> None:
+def test_the_command_lists_all_items(tmp_path: Path) -> None:
     listed = command("--list", "--json", cwd=tmp_path)
     assert len(json.loads(listed.stdout)) == 42
-    done = command("packed/figure5", "--out", "here", cwd=tmp_path)
-    assert done.returncode == 0 and "KL (17)" in done.stdout and "60 of 60 checks hold" in done.stdout
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(sys, "argv", ["multum", "reproduce", "packed/figure5", "--out", "here"])
+    with pytest.raises(SystemExit) as stopped:
+        cli.main()
+    printed = capsys.readouterr().out
+    assert stopped.value.code in (None, 0) and "KL (17)" in printed and "60 of 60 checks hold" in printed
     document = json.loads((tmp_path / "here" / "packed" / "figure5.json").read_text())
     assert document["command"] == "multum reproduce packed/figure5"  # and no place of one machine
 

@@ -191,9 +191,9 @@ def _reductions(paper: Sequence[Row], here: Sequence[Row]) -> tuple[str, ...]:
         if not set(was) <= set(now):
             sentences.append(f"{what}: {', '.join(now) or 'none'} here, {', '.join(was)} in the paper")
     for what, number in COUNTED.items():
-        now, was = (sorted({number(row) for row in rows}) for rows in (here, paper))
-        if now[0] < was[0] or now[-1] < was[-1]:
-            texts = [" or ".join(f"{n:,}" for n in numbers) for numbers in (now, was)]
+        ours, theirs = (sorted({number(row) for row in rows}) for rows in (here, paper))
+        if ours[0] < theirs[0] or ours[-1] < theirs[-1]:
+            texts = [" or ".join(f"{n:,}" for n in numbers) for numbers in (ours, theirs)]
             sentences.append(f"{what}: {texts[0]} here, {texts[1]} in the paper")
     if len(here) < len(paper):
         sentences.append(f"rows: {len(here)} here, {len(paper)} in the paper")

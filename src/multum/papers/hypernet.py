@@ -265,7 +265,8 @@ def table_s6_s11(scale: str) -> Run:
         recipe = {**LONGER, "cutout": 16, "final": final}
         ours = accurate(birth_epoch=160, sigma=sigma)
         for width in (14, 18):
-            base, common = f"WRN 28-{width}, {name}", {"model": f"wrn-28-{width}", "data": DATA[name], "seeds": SEEDS}
+            base = f"WRN 28-{width}, {name}"
+            common: dict[str, Any] = {"model": f"wrn-28-{width}", "data": DATA[name], "seeds": SEEDS}
             for label, method in {"WRN (N=1)": Single(), "Ours (N=1)": single_embedding(), "Ours": ours}.items():
                 every += rows({f"{base}, {label}": method}, recipe, **common)
                 printed[f"{base}, {label}"] = {"Accuracy": larger[base][label]}

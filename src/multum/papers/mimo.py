@@ -81,7 +81,7 @@ def figure2(scale: str) -> Run:
     """Error, bias and variance of MIMO on a synthetic regression, by number of members."""
     recipe = {"optimizer": "adam", "lr": 1e-2, "weight_decay": 0.0, "schedule": "cosine", "epochs": 500}
     methods = {f"M = {m}": Mimo(members=m) for m in range(1, 6)}
-    common = {"data": "sines", "model": "mlp:hidden=32+128", "seeds": tuple(range(20))}
+    common: dict[str, Any] = {"data": "sines", "model": "mlp:hidden=32+128", "seeds": tuple(range(20))}
     departs = (
         "function, noise and range are Blundell et al.'s: see `multum.data.sines`",
         "optimizer, epochs and the number of training sets are not stated: Adam, 500 epochs, 20 sets",
@@ -198,6 +198,7 @@ _OFTEN = "Every example comes so often into a batch; the paper sees a slight gai
 def figure6(scale: str) -> Run:
     """Performance by rho, the share of equal inputs, and by the number of batch repetitions."""
     every: list[Row] = []
+    common: dict[str, Any]
     if scale == "cpu":
         for rho in (0.0, 0.5, 1.0):
             every += cpu_rows({f"rho = {rho:g}": Mimo(members=3, rho=rho)}, varied={"rho": rho})

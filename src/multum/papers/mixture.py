@@ -139,8 +139,8 @@ def figure3(scale: str) -> Run:
     }
     points = [(size, 4) for size in budgets] + [(size, m) for size in [*budgets][1:] for m in (2, 3, 6, 8)]
     for size, m in points:
-        method, common = replace(budgets[size], members=m), {"data": "cifar100", "model": WIDE, "seeds": SEEDS}
-        every += rows({f"P = {size}, M = {m}": method}, RECIPE, varied={"P": size}, **common)
+        named = {f"P = {size}, M = {m}": replace(budgets[size], members=m)}
+        every += rows(named, RECIPE, data="cifar100", model=WIDE, seeds=SEEDS, varied={"P": size})
     blobs = "7M is the single-blob mode: by type it would exceed its budget"
     chosen = "members other than 4 are not stated in the text: chosen here"
     return Run(rows=tuple(every), departs=(*DEPARTS[:2], blobs, chosen))

@@ -309,7 +309,7 @@ def table8(scale: str) -> Run:
     methods: dict[str, Method] = {
         "Single Model": Single(),
         "Packed-Ensembles-(2,4,1)": Packed(members=4, alpha=2, gamma=1),
-        "Packed-Ensembles-(2,4,2)": Packed(members=4, alpha=2, gamma=2, **({"min_channels": 4} if small else {})),
+        "Packed-Ensembles-(2,4,2)": Packed(members=4, alpha=2, gamma=2, min_channels=4 if small else 64),
         "Deep Ensembles": Deep(members=4),
         "MIMO": Mimo(members=4, rho=1),
         "BatchEnsemble": BatchEnsemble(members=4) if small else BatchEnsemble(members=4, init="normal"),

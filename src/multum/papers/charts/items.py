@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...methods import Hypernet
 from ...metrics.evaluate import SEVERITIES
 from ...metrics.speed import compare_speed
 from ...metrics.statistics import over_seeds
@@ -260,8 +261,8 @@ def scaling(trained: Trained) -> dict[str, Picture]:
         return {}
     four = numbers[numbers["members"] == 4].assign(curve="4 members")
     several = numbers[numbers.groupby("curve")["members"].transform("nunique") > 1]
-    size = {"log": True, "counts": True, "title": "accuracy by parameters"}
-    by_size = Panel(four, "params", "accuracy", "parameters, log scale", **size)  # type: ignore[arg-type]
+    under, heading = "parameters, log scale", "accuracy by parameters"
+    by_size = Panel(four, "params", "accuracy", under, log=True, counts=True, title=heading)
     by_members = Panel(several, "members", "accuracy", "members", title="accuracy by members")
     caption = (
         "Left: four members that share more or fewer parameters. Right: more or fewer members that share as many. "
@@ -303,12 +304,7 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
     for data, every in by_data(trained.run.rows).items():
         rows = [row for row in every if row.recipe["schedule"] == "constant"]
         points = [
-            Point(
-                row.label,
-                "NASGD" if row.method.as_dict()["nested"] else "ASGD",
-                epoch,
-                {"training accuracy": _epoch(epoch), **last},
-            )
+            Point(row.label, _optimizer(row), epoch, {"training accuracy": _epoch(epoch), **last})
             for row in rows
             for epoch in range(1, row.epochs + 1)
             for last in [{"accuracy": MEASURES["accuracy"]} if epoch == row.epochs else {}]
@@ -323,6 +319,10 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
         drawn = None if numbers.empty else training_curves(numbers, _turns(rows[0]))
         found[data] = (title, caption, drawn, numbers)
     return pictures(found)
+
+
+def _optimizer(row: Row) -> str:
+    return "NASGD" if isinstance(row.method, Hypernet) and row.method.nested else "ASGD"
 
 
 def _epoch(epoch: int) -> Measure:
