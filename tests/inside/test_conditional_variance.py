@@ -139,7 +139,7 @@ def test_what_is_refused():
     deep = multum.ensemble(nn.Linear(3, 2), multum.Deep(members=2), example=table())
     with pytest.raises(ConfigError, match=r"as Mimo's do; got Deep with 2 members"):
         conditional_variances(deep, table())
-    with pytest.raises(ConfigError, match="Mimo with 1 member$"):
+    with pytest.raises(ConfigError, match=r"Mimo with 1 member$"):
         conditional_variances(linear(1), table())
     with pytest.raises(ConfigError, match="examples=1"):
         conditional_variances(linear(), table(), examples=1)

@@ -184,7 +184,7 @@ def test_the_validation_part_is_what_training_left_out(digits):
 def test_risk_and_coverage_are_not_both_kept(digits, arrays):
     with pytest.raises(MultumError, match="either risk or coverage"):
         predict(digits, arrays / "many.npz", risk=0.1, coverage=0.9)
-    with pytest.raises(MultumError, match="coverage is above 0 and at most 1, however: coverage=90"):
+    with pytest.raises(MultumError, match="0 < coverage <= 1; got coverage=90"):
         predict(digits, arrays / "many.npz", coverage=90)
 
 

@@ -90,18 +90,10 @@ class Speeds:
         )
 
     def __str__(self) -> str:
-        head = [
-            "name",
-            "batch",
-            "ms",
-            "quartiles",
-            "examples/s",
-            "ratio",
-            "peak MB",
-            "weights MB",
-            "disk MB",
-            "executor",
-        ]
+        head = (
+            *("name", "batch", "ms", "quartiles", "examples/s"),
+            *("ratio", "peak MB", "weights MB", "disk MB", "executor"),
+        )
         rows = [
             (
                 row.name,
