@@ -221,5 +221,5 @@ def _distance(a: Tensor, b: Tensor) -> float:
 
 def _print(ens: Ensemble, findings: list[Finding]) -> None:
     title = f"check of {type(ens.method).__name__}, members={ens.members}"
-    rows = [[f.promise, Text("yes", "green") if f.holds else Text("NO", "red"), f.measured] for f in findings]
+    rows = [(f.promise, Text("yes", "green") if f.holds else Text("NO", "red"), f.measured) for f in findings]
     Console().print(text_table(["promise", "holds", "measured"], rows, title=title))

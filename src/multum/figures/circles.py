@@ -106,5 +106,5 @@ def draw_circles(
         text = axes.text(x, y, name, transform=axes.transAxes, size=size, weight=weight, color=INK, zorder=6)
         text.set(ha="center", va="center_baseline", gid=None if circle.key is None else f"name-{circle.key}")
         if place.leader:
-            ends = axes.transAxes.inverted().transform(place.leader)
-            axes.plot(ends[:, 0], ends[:, 1], transform=axes.transAxes, color=MUTED, lw=0.7, zorder=5)
+            line = axes.transAxes.inverted().transform(place.leader)
+            axes.plot(line[:, 0], line[:, 1], transform=axes.transAxes, color=MUTED, lw=0.7, zorder=5)

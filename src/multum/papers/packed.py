@@ -175,7 +175,7 @@ def _packed(*triples: tuple[int, int, int], **changed: Any) -> dict[str, Method]
 def _varied(rows: tuple[Row, ...]) -> tuple[Row, ...]:
     """The rows with what their methods vary."""
     fields = {"alpha": "alpha", "M": "members", "gamma": "gamma"}
-    return tuple(replace(r, varied={name: getattr(r.method, field) for name, field in fields.items()}) for r in rows)
+    return tuple(replace(r, varied={name: r.method.as_dict()[field] for name, field in fields.items()}) for r in rows)
 
 
 @item(

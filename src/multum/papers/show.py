@@ -25,7 +25,7 @@ def listing() -> Group:
     found = []
     for paper, title in PAPERS.items():
         rows = [
-            [item.id, item.number, item.shows, Text(item.status, COLOURS.get(item.status, "dim"))]
+            (item.id, item.number, item.shows, Text(item.status, COLOURS.get(item.status, "dim")))
             for item in ITEMS.values()
             if item.paper == paper
         ]

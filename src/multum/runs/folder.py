@@ -73,7 +73,9 @@ class RunFolder:
             return None
         run = self.read()
         if not resume:
-            raise TrainingError(f"a folder must hold one run; got {self.path}, which holds one. Choose another --out")
+            raise TrainingError(
+                f"a folder must hold one run; got {self.path}, which holds one already. Choose another --out"
+            )
         guard(run, settings, self.path)
         return run
 

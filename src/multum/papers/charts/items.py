@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ...methods import Hypernet
 from ...metrics.evaluate import SEVERITIES
 from ...metrics.speed import compare_speed
 from ...metrics.statistics import over_seeds
@@ -322,7 +321,7 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
 
 
 def _optimizer(row: Row) -> str:
-    return "NASGD" if isinstance(row.method, Hypernet) and row.method.nested else "ASGD"
+    return "NASGD" if row.method.as_dict().get("nested") else "ASGD"
 
 
 def _epoch(epoch: int) -> Measure:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -185,7 +186,7 @@ class _Plane:
             return
         width, height = figure.get_size_inches() * 72
         most = self.numbers["params"].max()
-        place = {"size": 10, "color": MUTED, "ha": "right", "va": "center_baseline"}
+        place: dict[str, Any] = {"size": 10, "color": MUTED, "ha": "right", "va": "center_baseline"}
         for number in sorted({float(f"{most * share:.0e}") for share in (0.1, 0.4)}, reverse=True):
             radius = largest * math.sqrt(number / most)
             words = _round_count(number)
