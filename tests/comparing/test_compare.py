@@ -14,6 +14,7 @@ import pytest
 
 import multum
 from multum import files
+from multum.comparing.compare import _corruptions
 from multum.errors import ConfigError, DataError, FileError
 from multum.runs import pool as runners
 from multum.runs.cells import Cell
@@ -269,3 +270,10 @@ def test_a_budget_names_what_it_changed(tmp_path: Path) -> None:
     costs = [[row["values"][key]["mean"] for key in ("params", "macs")] for row in document["rows"]]
     assert all(value <= 1.01 * limit for cost in costs for value, limit in zip(cost, costs[0], strict=True))
     assert document["settings"]["budget"] == "1x"
+
+
+def test_all_corruptions_are_the_fifteen_that_papers_average() -> None:
+    digits = multum.load_data("digits")
+    names, _ = _corruptions("all", digits)
+    assert len(names) == 15 and not {"speckle_noise", "gaussian_blur", "spatter", "saturate"} & {*names}
+    assert _corruptions("all", multum.load_data("diabetes")) == ((), None)

@@ -62,11 +62,11 @@ def test_cutout(x: Tensor, size: int) -> None:
 def test_mixup(x: Tensor, y: Tensor) -> None:
     d = draw()
     weight, other = float(d.beta(0.4, 11)[0]), d.partners(11)
-    found_x, found_y = augment.mixup(x, y, 0.4, draw())
+    mixed_x, mixed_y = augment.mixup(x, y, 0.4, draw())
     for i in range(11):
         j = int(other[i])
-        torch.testing.assert_close(found_x[i], weight * x[i] + (1 - weight) * x[j])
-        torch.testing.assert_close(found_y[i], weight * y[i] + (1 - weight) * y[j])
+        torch.testing.assert_close(mixed_x[i], weight * x[i] + (1 - weight) * x[j])
+        torch.testing.assert_close(mixed_y[i], weight * y[i] + (1 - weight) * y[j])
     assert sorted(other.tolist()) == list(range(11))
 
 
@@ -76,7 +76,7 @@ def test_cutmix(x: Tensor, y: Tensor) -> None:
     other = d.partners(11)
     height, width = int(6 * side), int(8 * side)
     rows, columns = d.whole(6, 11), d.whole(8, 11)
-    found_x, found_y = augment.cutmix(x, y, 1.0, draw(3))
+    mixed_x, mixed_y = augment.cutmix(x, y, 1.0, draw(3))
     mixed = 0
     for i in range(11):
         j, area = int(other[i]), 0
@@ -85,10 +85,10 @@ def test_cutmix(x: Tensor, y: Tensor) -> None:
                 top, left = int(rows[i]) - height // 2, int(columns[i]) - width // 2
                 inside = top <= r < top + height and left <= c < left + width
                 area += inside
-                assert torch.equal(found_x[i, :, r, c], x[j if inside else i, :, r, c])
+                assert torch.equal(mixed_x[i, :, r, c], x[j if inside else i, :, r, c])
         share = area / 48
         mixed += 0 < share < 1
-        torch.testing.assert_close(found_y[i], (1 - share) * y[i] + share * y[j])
+        torch.testing.assert_close(mixed_y[i], (1 - share) * y[i] + share * y[j])
     assert mixed
 
 
@@ -130,8 +130,8 @@ def test_a_share_of_the_rows_gets_the_numbers_it_gets_in_the_whole_batch(apply: 
     for rank in range(2):
         part = slice(rank, None, 2)
         mine = x.view(2, 5, 3, 6, 8)[:, part].flatten(0, 1)
-        found = getattr(augment, apply)(mine, *fields, draw(members=2, part=part, whole_batch=5))
-        assert torch.equal(found.view(2, -1, 3, 6, 8), whole[:, part])
+        changed = getattr(augment, apply)(mine, *fields, draw(members=2, part=part, whole_batch=5))
+        assert torch.equal(changed.view(2, -1, 3, 6, 8), whole[:, part])
 
 
 def test_partners_stay_in_their_batch() -> None:
@@ -153,8 +153,8 @@ def test_randaugment_is_each_image_through_its_own_operations() -> None:
             strength = largest * 0.6 * (-1 if both and sign[i] else 1)
             wanted[i] = apply(functional, wanted[i : i + 1], strength)[0]
             seen.add(name)
-    found = randaugment(x, 2, 6, draw(5))
-    assert found.dtype == torch.uint8 and torch.equal(found, wanted)
+    changed = randaugment(x, 2, 6, draw(5))
+    assert changed.dtype == torch.uint8 and torch.equal(changed, wanted)
     assert len(seen) > 10
     assert torch.equal(randaugment(x, 0, 6, draw()), x)
 

@@ -48,12 +48,12 @@ def test_images_are_scaled_by_the_shorter_side_and_cut_in_the_middle(tmp_path: P
     batch = images[torch.tensor([2, 0, 1, 3])]
     assert batch.shape == (4, 3, 5, 5) and batch.dtype == torch.uint8
     assert torch.equal(batch[0], torch.from_numpy(exact).permute(2, 0, 1))
-    for file, found in zip((files[0], files[1]), (batch[1], batch[2]), strict=True):
+    for file, decoded in zip((files[0], files[1]), (batch[1], batch[2]), strict=True):
         with Image.open(file) as image:
             width, height = round(image.width * 5 / min(image.size)), round(image.height * 5 / min(image.size))
             scaled = np.array(image.resize((width, height), Image.Resampling.BILINEAR))
         left, top = (width - 5) // 2, (height - 5) // 2
-        assert torch.equal(found, torch.from_numpy(scaled[top : top + 5, left : left + 5]).permute(2, 0, 1))
+        assert torch.equal(decoded, torch.from_numpy(scaled[top : top + 5, left : left + 5]).permute(2, 0, 1))
     assert torch.equal(batch[3][0], batch[3][1])  # gray images have three equal channels
     assert torch.equal(images[1:3], batch[[2, 0]]) and images[torch.zeros(4, dtype=torch.bool)].shape == (0, 3, 5, 5)
 
@@ -99,15 +99,15 @@ def test_a_folder_trains_with_the_same_loop_to_the_bit_as_from_memory(tmp_path: 
 
     memory = replace(data, train=loaded[0], test=loaded[1])
     recipe = multum.Recipe(epochs=6, batch_size=8, lr=0.02, flip=True, crop=1, average_from=0.5)
-    found = []
+    results = []
     for source in (data, memory):
         net = multum.models.build("small-cnn", classes=3, in_channels=3)
         torch.manual_seed(0)
         net.reset_parameters()
         ens = multum.ensemble(net, multum.Packed(members=2, alpha=2), example=data.example(), seed=0)
         history = multum.fit(ens, source, recipe)
-        found.append(ens.state_dict())
-    assert all(torch.equal(found[0][k], found[1][k]) for k in found[0])
+        results.append(ens.state_dict())
+    assert all(torch.equal(results[0][k], results[1][k]) for k in results[0])
     assert history[-1]["accuracy"] > 0.9
     assert not [t for t in threading.enumerate() if "next-batch" in t.name]
 
@@ -116,14 +116,14 @@ def test_the_next_item_is_made_while_the_present_one_is_used() -> None:
     made: list[int] = []
     second = threading.Event()
 
-    def items():
+    def batches():
         for i in range(3):
             made.append(i)
             if i == 1:
                 second.set()
             yield i
 
-    ahead = _ahead(items())
+    ahead = _ahead(batches())
     assert next(ahead) == 0
     assert second.wait(5)  # without anybody asking for it
     assert list(ahead) == [1, 2] and made == [0, 1, 2]
@@ -149,14 +149,14 @@ def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: 
         return decode(self, file)
 
     monkeypatch.setattr(folder.Images, "_decode", counted)
-    found = []
+    results = []
     for limit, times in ((36 * 3 * 64, 1), (36 * 3 * 64 - 1, 3)):
         monkeypatch.setattr(folder, "CACHED_BYTES", limit)
         decoded.clear()
         data = multum.load_data(f"folder:{tree(tmp_path)}#size=8").with_validation(0.2, seed=0)  # looks at all of train
-        found.append([part.x[:] for _ in range(2) for part in (data.train, data.validation, data.test)])
+        results.append([part.x[:] for _ in range(2) for part in (data.train, data.validation, data.test)])
         assert {decoded.count(file) for file in data.train.x.files} == {times}
-    assert all(torch.equal(a, b) for a, b in zip(*found, strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
 
 
 def test_two_hundred_images_in_three_classes_of_all_sorts(tmp_path: Path) -> None:

@@ -159,6 +159,8 @@ def read_frame(path: Path, sep: str | None = None, decimal: str = ".", *, parque
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
             frame = _read(path, sep, decimal, parquet or path.suffix.lower() in (".parquet", ".pq"))
+    except DataError:
+        raise
     except ImportError as error:
         raise DataError(
             f"parquet files must be read by pyarrow, which cannot be imported ({error}). Install it: pip install "
