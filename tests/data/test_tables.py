@@ -321,7 +321,7 @@ def test_a_table_with_gaps_trains_from_its_name(tmp_path: Path) -> None:
     name = saved(frame, tmp_path / "p.csv") + "#target=sort"
     summary = job.train(name, None, "single", tmp_path / "run", {"epochs": 30, "batch_size": 32, "lr": 0.01})
     assert summary["model"] == "mlp" and summary["last"]["accuracy"] > 0.95
-    ens, data, _ = job.open_run(tmp_path / "run")
+    ens, data, _ = open_run(tmp_path / "run")
     new = pd.DataFrame({"age": [40, None], "job": ["smith", "clerk"], "member": [True, False], "price": ["9,000", "5"]})
     labels = multum.predict(ens, data.prepare(data.table.encode(new))).labels
     assert [data.classes[k] for k in labels] == ["no", "yes"]
