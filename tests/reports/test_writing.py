@@ -75,10 +75,9 @@ def test_the_same_document_gives_the_same_bytes(tmp_path: Path) -> None:
     document = documents.regression(methods=2)
     paths = reports.write(document, tmp_path / "a")
     assert all(path.is_file() for path in paths)
-    reports.write(document, tmp_path / "b")
     first = contents(tmp_path / "a")
-    assert first == contents(tmp_path / "b")
     reports.write(documents.minimal(), tmp_path / "a")
+    assert contents(tmp_path / "a") != first
     reports.write(document, tmp_path / "a")
     assert contents(tmp_path / "a") == first
 

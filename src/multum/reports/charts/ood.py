@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Drawing
@@ -49,7 +47,8 @@ def ood(view: View) -> Figure | None:
 
     def draw(width: float) -> Drawing:
         notes = [view.number(row, "auroc") for row in rows]
-        x, y = _meaning(low, high), "share of examples, square-root scale"
+        narrow = width < 600  # there the legend needs the room
+        x, y = _meaning(low, high), "share, √ scale" if narrow else "share of examples, square-root scale"
         figure, panels = multiples([row.label for row in rows], notes, width, x=x, y=y)
         for axes, row in zip(panels, rows, strict=True):
             for name, part in numbers[numbers["method"] == row.label].groupby("set", sort=False):
@@ -66,9 +65,9 @@ def ood(view: View) -> Figure | None:
         ends_inside(panels)
         keys: list[Artist] = [Patch(facecolor=MUTED, alpha=0.45, label="test")]
         keys += [Line2D([], [], color=INK, lw=1.1, ls=dash, label=name) for name, dash in dashes.items()]
-        size = 9 if width < 600 else 10
-        place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "frameon": False}
-        style: dict[str, Any] = {"fontsize": size, "labelcolor": MUTED, "handlelength": 1.8, "columnspacing": 1.2}
+        size = 9 if narrow else 10
+        place = {"loc": "upper right", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "frameon": False}
+        style = {"fontsize": size, "labelcolor": MUTED, "handlelength": 1.8, "columnspacing": 1.2}
         figure.legend(handles=keys, ncols=len(keys), **place, **style)
         return figure
 
