@@ -168,7 +168,7 @@ def run(network: nn.Module, x: Any) -> Tensor:
     return network(**x) if isinstance(x, dict) else network(*x) if isinstance(x, tuple) else network(x)
 
 
-# Every method meets norms, dropout, attention and recurrence, every network four kinds of methods; the rest is slow.
+# Every method meets norms, dropout, attention and recurrence, and every network four kinds of methods.
 CORE = ("deep", "packed", "batch-ensemble", "mixture")
 TELLING = {"mlp", "wrn-10-1", "densenet-like", "small-vit", "attention", "lstm"}
 
