@@ -179,7 +179,7 @@ def test_cells_run_where_they_are_asked_to(item: Item, tmp_path: Path, monkeypat
     monkeypatch.setattr(runners, "on_ray", on_ray)
     document = module.reproduce(item.id, tmp_path, jobs=3, on="ray", address="head:6379")
     assert asked == {"cells": len(document["cells"]), "jobs": 3, "address": "head:6379"}
-    with pytest.raises(ConfigError, match="here or on ray"):
+    with pytest.raises(ConfigError, match="must be 'here' or 'ray'"):
         module.reproduce(item.id, tmp_path, on="mars")
 
 

@@ -66,8 +66,20 @@ def test_bad_budgets(text: str) -> None:
         Budget.parse(text, cost_of_network("small-cnn", DIGITS))
 
 
-@pytest.mark.parametrize("text", ["1x", "2x", "params=9000", "macs=60000"])
-@pytest.mark.parametrize("name", ["deep", "packed", "batchensemble", "mimo", "mixture:mode=blob"])
+BUDGETS = ["1x", "2x", "params=9000", "macs=60000"]
+SIZED = ["deep", "packed", "batchensemble", "mimo", "mixture:mode=blob"]
+QUICK = {("deep", "1x"), ("deep", "macs=60000"), ("packed", "params=9000"), ("batchensemble", "2x"), ("mimo", "1x")}
+QUICK |= {("mixture:mode=blob", "1x")}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param(name, text, marks=[] if (name, text) in QUICK else pytest.mark.slow)
+        for name in SIZED
+        for text in BUDGETS
+    ],
+)
 def test_methods_are_as_large_as_the_budget_allows(name: str, text: str) -> None:
     budget = Budget.parse(text, cost_of_network("small-cnn", DIGITS))
     method, model = fit_to_budget(parse(name), "small-cnn", DIGITS, budget)
