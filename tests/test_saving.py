@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+import timm_shim  # noqa: F401  (torchvision needs it here)
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
@@ -19,7 +20,6 @@ from torch import Tensor, nn
 
 import multum
 import networks
-import timm_shim  # noqa: F401  (torchvision needs it here)
 from multum import Deep, Packed, Single, files
 from multum.errors import FileError, NetworkError
 from multum.models import build

@@ -39,10 +39,10 @@ def _corners(ensemble: Ensemble, data: Data, part: str, examples: int) -> _Corne
     corners = corners_of(ensemble, (0, 1, 2))
     mixes = torch.cat([torch.eye(3).double(), torch.full((1, 3), 1 / 3, dtype=torch.float64)])
     seen = choose_examples(ensemble, data, part, examples, BATCH, "batch", 0)
-    found = run_points(corners, mixes, seen, None, lambda points: None)
-    assert found.accuracy is not None and found.votes is not None
-    differ = [float((found.votes[i] != found.votes[j]).double().mean()) for i, j in combinations(range(3), 2)]
-    return _Corners((100 * found.accuracy).tolist(), found.loss.tolist(), 100 * sum(differ) / 3)
+    points = run_points(corners, mixes, seen, None, lambda done: None)
+    assert points.accuracy is not None and points.votes is not None
+    differ = [float((points.votes[i] != points.votes[j]).double().mean()) for i, j in combinations(range(3), 2)]
+    return _Corners((100 * points.accuracy).tolist(), points.loss.tolist(), 100 * sum(differ) / 3)
 
 
 def subnetworks(trained: Trained) -> Extra:
@@ -68,15 +68,15 @@ def subnetworks(trained: Trained) -> Extra:
         lines.append(
             line_over_seeds(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark)
         )
-        found = plane(ens, data, points=PLANE_POINTS, examples=TEST_EXAMPLES)
+        surface = plane(ens, data, points=PLANE_POINTS, examples=TEST_EXAMPLES)
         blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
         pictures["multihead" if multihead else ""] = Picture(
             f"Accuracy and disagreement on the plane through three subnetworks: {row.label}",
             f"Coordinates are distances between {'heads' if multihead else blocks}; all else is shared. Where ways "
             "between the marked members lead through low accuracy they are in basins of their own; the other panels "
             "say how often the class predicted at a point is another than one member's.",
-            plane_plot(found, ("accuracy", "disagreement")),
-            found.frame().round(DIGITS),
+            plane_plot(surface, ("accuracy", "disagreement")),
+            surface.frame().round(DIGITS),
         )
     return Extra(lines, pictures)
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..figures.tables import markdown_table
 from ..files import write_text
+from .printed import Printed
 from .results import FORMAT, VERDICTS
 
 __all__ = ["SHOWN", "line_cells", "ordering_cells", "page", "remarked", "summary", "write_pages"]
@@ -47,22 +48,22 @@ def summary(document: Document) -> str:
     printed, checks = ([x["agrees"] for x in lines if (x["printed"] is None) == own] for own in (False, True))
     own = sum(line["printed"] is None and line["agrees"] is None for line in every)
     counts = Counter(o["verdict"] for o in document["orderings"])
-    told = []
+    parts = []
     if printed:
-        told.append(f"{sum(printed)} of {len(printed)} printed numbers agree to the last digit")
+        parts.append(f"{sum(printed)} of {len(printed)} printed numbers agree to the last digit")
     if checks:
-        told.append(f"{sum(checks)} of {len(checks)} checks hold")
+        parts.append(f"{sum(checks)} of {len(checks)} checks hold")
     if own:
-        told.append(f"{own} numbers that the paper does not print")
+        parts.append(f"{own} numbers that the paper does not print")
     if counts:
-        told.append(
+        parts.append(
             f"of {sum(counts.values())} orderings "
             + ", ".join(f"{counts[v]} {_short(v)}" for v in VERDICTS if counts[v])
         )
     waiting = sum(cell["status"] != "done" for cell in document["cells"])
     if waiting:
-        told.append(f"{waiting} of {len(document['cells'])} cells are not done")
-    return "; ".join(told) or "nothing was run"
+        parts.append(f"{waiting} of {len(document['cells'])} cells are not done")
+    return "; ".join(parts) or "nothing was run"
 
 
 def _short(verdict: str) -> str:
@@ -71,22 +72,22 @@ def _short(verdict: str) -> str:
 
 def _setting(document: Document) -> str:
     kinds = {"exact": "Exact: nothing is trained.", "full": "As in the paper.", "reduced": "Reduced."}
-    told = [f"**{kinds.get(document['status'], document['status'])}** `{document['command']}`"]
+    parts = [f"**{kinds.get(document['status'], document['status'])}** `{document['command']}`"]
     if document["reduced"]:
-        told += ["Smaller than in the paper:", _list(document["reduced"])]
+        parts += ["Smaller than in the paper:", _list(document["reduced"])]
     if document["departs"]:
-        told += ["Departs from the paper, or had to be chosen:", _list(document["departs"])]
+        parts += ["Departs from the paper, or had to be chosen:", _list(document["departs"])]
     cells = document["cells"]
     if cells:
         seconds = sum(cell["seconds"] or 0 for cell in cells)
         done = sum(cell["status"] == "done" for cell in cells)
         seeds = sorted({cell["seed"] for cell in cells if cell["status"] == "done"})
-        told.append(
+        parts.append(
             f"{done} of {len(cells)} cells done (seeds {', '.join(map(str, seeds)) or 'none'}), {seconds / 3600:.2f} h "
             f"of one core; multum {document['versions']['multum']}, torch {document['versions']['torch']}, "
             f"{document['machine']['processor']}."
         )
-    return "\n\n".join(told)
+    return "\n\n".join(parts)
 
 
 def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
@@ -97,14 +98,14 @@ def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
         return "\n\n".join(filter(None, [markdown_table(head, [line_cells(line) for line in lines]), notes]))
     columns = list(dict.fromkeys(line["column"] for line in lines))
     rows = list(dict.fromkeys(line["row"] for line in lines))
-    found = {(line["row"], line["column"]): line for line in lines}
+    by_place = {(line["row"], line["column"]): line for line in lines}
     printed = [c for c in columns if any(line["printed"] for line in lines if line["column"] == c)]
     head = ["row", *(title for c in columns for title in ([c, "paper"] if c in printed else [c]))]
     body = []
     for row in rows:
         cells = [row]
         for column in columns:
-            line = found.get((row, column))
+            line = by_place.get((row, column))
             cells.append("" if line is None else _ours(line))
             if column in printed:
                 cells.append((line or {}).get("printed") or "")
@@ -113,22 +114,22 @@ def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
 
 
 def _agreement(document: Document) -> list[str]:
-    told = [f"{summary(document)[:1].upper()}{summary(document)[1:]}."]
+    parts = [f"{summary(document)[:1].upper()}{summary(document)[1:]}."]
     wrong = [line for line in (*document["lines"], *document["exact"]) if line["agrees"] is False]
     if wrong:
         named = [f"{x['row']}, {x['column']}: {_ours(x)} here, {x['printed'] or 'a check'} there" for x in wrong]
-        told += ["What is not the same, for the reasons above:", _list(named)]
+        parts += ["What is not the same, for the reasons above:", _list(named)]
     failed = [cell for cell in document["cells"] if cell["status"] == "failed"]
     if failed:
-        told += ["What failed:", _list(f"{c['row']}, seed {c['seed']}: {c['reason']}" for c in failed)]
+        parts += ["What failed:", _list(f"{c['row']}, seed {c['seed']}: {c['reason']}" for c in failed)]
     orderings = sorted(document["orderings"], key=lambda o: list(VERDICTS).index(o["verdict"]))
     if orderings:
         head = ["column", "better in the paper", "worse", "paper's difference", "ours", "95 % interval", "verdict"]
-        told.append(markdown_table(head, [ordering_cells(o) for o in orderings[:SHOWN]]))
+        parts.append(markdown_table(head, [ordering_cells(o) for o in orderings[:SHOWN]]))
         if len(orderings) > SHOWN:
-            told.append(f"{len(orderings) - SHOWN} more are in the JSON.")
-        told.append(_list(VERDICTS[v] for v in VERDICTS if any(o["verdict"] == v for o in orderings)))
-    return told
+            parts.append(f"{len(orderings) - SHOWN} more are in the JSON.")
+        parts.append(_list(VERDICTS[v] for v in VERDICTS if any(o["verdict"] == v for o in orderings)))
+    return parts
 
 
 def ordering_cells(o: Mapping[str, Any]) -> list[str]:
@@ -148,7 +149,7 @@ def _ours(line: Mapping[str, Any]) -> str:
         return "not finite"
     if line.get("error") is None and line.get("seeds") is None:
         return f"{value:.10g}"
-    digits = len(printed.partition("±")[0].partition(".")[2]) + 1 if printed else _digits(value)
+    digits = Printed(printed).digits + 1 if printed else _digits(value)
     return f"{value:.{digits}f}" + ("" if line["error"] is None else f" ± {line['error']:.{digits}f}")
 
 

@@ -65,15 +65,15 @@ class Plan:
 
 
 def plan(run: Run, rate: float = CPU_RATE, gpu_rate: float = A100_RATE) -> Plan:
-    """Mult-adds of a run's training, 3 x forward x items x epochs, and the hours that follow.
+    """Mult-adds of a run's training, 3 x forward x examples x epochs, and the hours that follow.
 
     Args:
         rate: of this machine, in GMAC a second.
         gpu_rate: of one A100.
 
     >>> from multum.papers import find
-    >>> found = plan(find("mimo/figure3").run("cpu"), rate=10)
-    >>> found.cells, round(found.hours, 2)
+    >>> planned = plan(find("mimo/figure3").run("cpu"), rate=10)
+    >>> planned.cells, round(planned.hours, 2)
     (2, 0.44)
     """
     rows, training = [], 0.0

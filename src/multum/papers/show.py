@@ -22,16 +22,16 @@ COLOURS = {"exact": "green", "full": "green", "reduced": "yellow"}
 
 def listing() -> Group:
     """All items: what each shows, and what can be done with it here."""
-    found = []
+    tables = []
     for paper, title in PAPERS.items():
         rows = [
             (item.id, item.number, item.shows, Text(item.status, COLOURS.get(item.status, "dim")))
             for item in ITEMS.values()
             if item.paper == paper
         ]
-        found.append(text_table(["item", "in the paper", "shows", "here"], rows, title=title))
+        tables.append(text_table(["item", "in the paper", "shows", "here"], rows, title=title))
     words = "\n".join(f"{status}: {meaning}" for status, meaning in STATUSES.items())
-    return Group(*found, Text(f"{words}\n\nmultum reproduce ITEM runs one, with --dry-run it shows the plan", "dim"))
+    return Group(*tables, Text(f"{words}\n\nmultum reproduce ITEM runs one, with --dry-run it shows the plan", "dim"))
 
 
 def planned(plan: Plan, item: Item, scale: str) -> Group:
@@ -45,7 +45,7 @@ def planned(plan: Plan, item: Item, scale: str) -> Group:
     head = ["row", "cells", "parameters", "mult-adds", "training, GMAC"]
     table = text_table(head, rows, align="lr", title=f"{item.title}: {item.number}, {size}")
     run = item.run(scale)
-    told = [
+    sentences = [
         f"{item.shows}. Needs: {item.needs}.",
         *(f"smaller than in the paper: {sentence}" for sentence in run.reduced),
         *(f"departs, or chosen here: {sentence}" for sentence in run.departs),
@@ -53,7 +53,7 @@ def planned(plan: Plan, item: Item, scale: str) -> Group:
         f"{_hours(plan.hours)} on this machine (at {plan.rate:g} GMAC/s), "
         f"{_hours(plan.gpu_hours)} on one A100 (at {plan.gpu_rate:,.0f} GMAC/s)",
     ]
-    return Group(*([table] if plan.rows else []), Text("\n".join(told)))
+    return Group(*([table] if plan.rows else []), Text("\n".join(sentences)))
 
 
 def _hours(hours: float) -> str:
@@ -70,9 +70,9 @@ def result(document: Mapping[str, Any]) -> Group:
     head = ["row", "column", "ours", "paper", "difference", "agrees"]
     title = f"{document['paper']}: {document['number']}"
     table = text_table(head, map(line_cells, lines), align="llrrrl", title=title)
-    found: list[Table | Text] = [table, *(Text(remark, "dim") for remark in remarked(lines))]
+    parts: list[Table | Text] = [table, *(Text(remark, "dim") for remark in remarked(lines))]
     if document["orderings"]:
         head = ["column", "better in the paper", "worse", "paper", "ours", "95 % interval", "verdict"]
         rows = map(ordering_cells, document["orderings"][:SHOWN])
-        found.append(text_table(head, rows, align="lllrrrl", title="what the paper orders"))
-    return Group(*found, Text(summary(document), "bold"))
+        parts.append(text_table(head, rows, align="lllrrrl", title="what the paper orders"))
+    return Group(*parts, Text(summary(document), "bold"))

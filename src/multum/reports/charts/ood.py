@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.figure import Figure as Drawing
@@ -66,8 +68,8 @@ def ood(view: View) -> Figure | None:
         keys: list[Artist] = [Patch(facecolor=MUTED, alpha=0.45, label="test")]
         keys += [Line2D([], [], color=INK, lw=1.1, ls=dash, label=name) for name, dash in dashes.items()]
         size = 9 if narrow else 10
-        place = {"loc": "upper right", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "frameon": False}
-        style = {"fontsize": size, "labelcolor": MUTED, "handlelength": 1.8, "columnspacing": 1.2}
+        place: dict[str, Any] = {"loc": "upper right", "bbox_to_anchor": (1, 1), "borderaxespad": 0, "frameon": False}
+        style: dict[str, Any] = {"fontsize": size, "labelcolor": MUTED, "handlelength": 1.8, "columnspacing": 1.2}
         figure.legend(handles=keys, ncols=len(keys), **place, **style)
         return figure
 
