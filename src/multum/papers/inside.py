@@ -190,7 +190,7 @@ def by_sparsity(trained: Trained) -> Extra:
     }
     lines = {label: line_over_seeds(label, ZEROS, shares) for label, shares in zeros.items() if shares}
     measures = {key: MEASURES[key] for key in ("accuracy", "nll")}
-    found = {}
+    every = {}
     for data, rows in by_data(trained.run.rows).items():
         points = [
             Point(row.label, f"M = {row.method.members}", lines[row.label].ours, measures)
@@ -200,8 +200,8 @@ def by_sparsity(trained: Trained) -> Extra:
         numbers = gathered(trained, ZEROS, points)
         drawn = curves([Panel(numbers, ZEROS, key, ZEROS, counts=True) for key in measures])
         caption = f"Along a curve L1 regularisation grows; a weight of at most {ZERO:g} is zero. {BARS}"
-        found[named("sparsity", data, by="-")] = (named("MIMO by sparsity", data), caption, drawn, numbers)
-    return Extra([*lines.values()], pictures(found))
+        every[named("sparsity", data, by="-")] = (named("MIMO by sparsity", data), caption, drawn, numbers)
+    return Extra([*lines.values()], pictures(every))
 
 
 def with_own_statistics(shared: Ensemble, data: Data) -> Ensemble:

@@ -51,9 +51,13 @@ def named(*parts: str, by: str = ", ") -> str:
     return by.join(filter(None, parts))
 
 
-def pictures(found: Mapping[str, tuple[str, str, Drawing | None, pd.DataFrame]] | None = None, /) -> dict[str, Picture]:
+def pictures(every: Mapping[str, tuple[str, str, Drawing | None, pd.DataFrame]]) -> dict[str, Picture]:
     """Those that could be drawn, of title, caption, drawing and numbers by name."""
-    return {name: Picture(*parts) for name, parts in (found or {}).items() if parts[2] is not None}  # type: ignore[arg-type]
+    return {
+        name: Picture(title, caption, drawn, numbers)
+        for name, (title, caption, drawn, numbers) in every.items()
+        if drawn is not None
+    }
 
 
 def sweep(
@@ -85,7 +89,7 @@ def sweep(
     def chart(trained: Trained) -> dict[str, Picture]:
         from .panels import Panel, boxes, curves
 
-        found = {}
+        every = {}
         for data, rows in by_data([row for row in trained.run.rows if x in row.varied]).items():
             points = [
                 Point(
@@ -103,8 +107,8 @@ def sweep(
             panels = [Panel(numbers, x, m, along or (f"{x}, log scale" if log else x), log=log) for m in measures]
             many = boxed and not numbers.empty and numbers["curve"].nunique() > MOST_CURVES
             drawn = boxes(panels) if many else curves(panels)
-            found[named(name, data, by="-")] = (named(title, data), f"{text} {BOXES if many else BARS}", drawn, numbers)
-        return pictures(found)
+            every[named(name, data, by="-")] = (named(title, data), f"{text} {BOXES if many else BARS}", drawn, numbers)
+        return pictures(every)
 
     return chart
 
@@ -299,9 +303,9 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
     """Figure 2: training at a constant rate, nested or not."""
     from .panels import training_curves
 
-    found = {}
-    for data, every in by_data(trained.run.rows).items():
-        rows = [row for row in every if row.recipe["schedule"] == "constant"]
+    every = {}
+    for data, of_data in by_data(trained.run.rows).items():
+        rows = [row for row in of_data if row.recipe["schedule"] == "constant"]
         points = [
             Point(row.label, _optimizer(row), epoch, {"training accuracy": _epoch(epoch), **last})
             for row in rows
@@ -316,8 +320,8 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
         )
         title = named("Nested (NASGD) against plain averaged SGD (ASGD) at a constant rate", data)
         drawn = None if numbers.empty else training_curves(numbers, _turns(rows[0]))
-        found[data] = (title, caption, drawn, numbers)
-    return pictures(found)
+        every[data] = (title, caption, drawn, numbers)
+    return pictures(every)
 
 
 def _optimizer(row: Row) -> str:
