@@ -21,9 +21,13 @@ BATCH_NORM = {  # parameters at half the width, with 10 classes
     "resnext50_32x4d": 5_774_634,
 }
 LAYER_NORM = {"convnext_atto": 872_870, "vit_tiny_patch16_224": 1_418_794}
+ALWAYS = ("mobilenetv3_small_100", "resnet18", *LAYER_NORM)  # gates and depthwise, residuals, layer norm, attention
 
 
-@pytest.mark.parametrize("name", [*BATCH_NORM, *LAYER_NORM])
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in ALWAYS else pytest.mark.slow) for n in (*BATCH_NORM, *LAYER_NORM)],
+)
 def test_half_of_a_timm_network(name):
     torch.manual_seed(0)
     network = timm.create_model(name, num_classes=10, **({"img_size": 64} if name.startswith("vit") else {})).eval()

@@ -226,6 +226,6 @@ def put_first(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
     module._parameters.update(rest)
 
 
-def twin_edits(found: Slots, generated: Collection[str]) -> list[Edit]:
+def twin_edits(offered: Slots, generated: Collection[str]) -> list[Edit]:
     """The edits of the layers whose weight is that of a generated one."""
-    return [Edit(path, {"first": first}, "Twin") for path, first in found.twins.items() if first in generated]
+    return [Edit(path, {"first": first}, "Twin") for path, first in offered.twins.items() if first in generated]

@@ -30,8 +30,8 @@ CONSTANTS |= {aten.new_zeros, aten.new_ones, aten.new_full, aten.new_empty}
 def rule_for(func: Any) -> Rule | None:
     """The rule of an operation, also of its in-place form; elementwise operations need none of their own."""
     packet = func.overloadpacket
-    found = _RULES.get(packet) or _RULES.get(getattr(aten, packet.__name__.rstrip("_"), None))
-    return found or (pointwise if torch.Tag.pointwise in func.tags else None)
+    own_rule = _RULES.get(packet) or _RULES.get(getattr(aten, packet.__name__.rstrip("_"), None))
+    return own_rule or (pointwise if torch.Tag.pointwise in func.tags else None)
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:
@@ -61,18 +61,18 @@ def joint(tracer: Ties, tensors: list[Tensor], shape: Iterable[int]) -> list[Ten
             slot = slot.expand(shape)
             known[varies(slot)].append((i, slot))
     out = []
-    for dims, found in known.items():
-        holders = {i for i, _ in found}
-        for _, slot in found[1:]:
-            tracer.tie(found[0][1], slot)
+    for dims, alike in known.items():
+        holders = {i for i, _ in alike}
+        for _, slot in alike[1:]:
+            tracer.tie(alike[0][1], slot)
         for i, t in enumerate(tensors):
             if i in holders or is_wild(t):
                 continue
             full = [1] * (len(shape) - t.ndim) + list(t.shape)
             if any(full[d] > 1 for d in dims):
                 # A tensor without numbers, of full size: this width is a constant of the program.
-                tracer.tie(found[0][1], torch.tensor(FIXED))
-        out.append(found[0][1])
+                tracer.tie(alike[0][1], torch.tensor(FIXED))
+        out.append(alike[0][1])
     return out
 
 

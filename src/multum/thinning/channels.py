@@ -277,8 +277,8 @@ def _segments(
     uses: dict[int, list[tuple[str, int, int]]] = defaultdict(list)
     for name, dims in classes.items():
         for d, labels in enumerate(dims):
-            found, counts = np.unique(labels[labels != 0], return_counts=True)
-            for label, times in zip(found.tolist(), counts.tolist(), strict=True):
+            present, counts = np.unique(labels[labels != 0], return_counts=True)
+            for label, times in zip(present.tolist(), counts.tolist(), strict=True):
                 uses[label].append((name, d, times * repeated[name, d]))
     picked: dict[int, list[int]] = defaultdict(list)
     for i, labels in enumerate({pick.tobytes(): pick for pick in picks}.values()):

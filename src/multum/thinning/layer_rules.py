@@ -195,8 +195,8 @@ def _glu(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[Any
 def _spatial(tracer: Ties, args: tuple, kwargs: dict, outputs: list) -> Iterable[Any]:
     """Pooling, resizing and padding work inside every channel, on the last one, two or three dimensions."""
     x = args[0]
-    found = re.search(r"(\d)d", tracer.func.overloadpacket.__name__)
-    first = x.ndim - int(found.group(1))  # type: ignore[union-attr]
+    dimensions = re.search(r"(\d)d", tracer.func.overloadpacket.__name__)
+    first = x.ndim - int(dimensions.group(1))  # type: ignore[union-attr]
     inside = [s for s in slots_of(x) if max(varies(s), default=-1) < first]
     for slot in slots_of(x):
         if max(varies(slot), default=-1) >= first:

@@ -43,10 +43,10 @@ def without_masked(network: nn.Module, masks: Mapping[str, Tensor], side: str, e
         side: "outputs" or "inputs" of these layers.
         example: shapes of a batch; values do not matter.
     """
-    given = tensors_of(network)
-    if any(t.is_meta for t in given.values()):
+    tensors = tensors_of(network)
+    if any(t.is_meta for t in tensors.values()):
         return network
-    x = _drawn(example, next(t for t in given.values() if t.is_floating_point()))
+    x = _drawn(example, next(t for t in tensors.values() if t.is_floating_point()))
     try:
         tracer, out = run_on_meta(lambda: _Watching(network), network, x)
     except RewriteError as error:
@@ -80,19 +80,19 @@ def _dead(
     """The classes of a segment that the masks take out; none where something else would have to agree."""
     none = np.zeros(0, dtype=np.int64)
     known = ("inputs", "outputs", "norm") if side == "inputs" else ("inputs", "outputs")
-    alive, found = set(), False
+    alive, masked = set(), False
     for name, d in segment.where:
         path, _, last = name.rpartition(".")
         role = _role(network.get_submodule(path), last, d)
         if role not in known or (role == side and path not in masks):
             return none
         if role == side:
-            labels, found = channels.classes[name][d], True
+            labels, masked = channels.classes[name][d], True
             # One index of a grouped weight stands for a channel of every group.
             open_ = (masks[path].detach().view(-1, len(labels)) != 0).any(0).cpu().numpy()
             alive.update(labels[open_].tolist())
     dead = np.array([k for k in segment.classes.tolist() if k not in alive], dtype=np.int64)
-    return dead[: len(segment.classes) - 1] if found else none  # a layer keeps at least one channel
+    return dead[: len(segment.classes) - 1] if masked else none  # a layer keeps at least one channel
 
 
 def _role(module: nn.Module, name: str, dim: int) -> str:
@@ -119,10 +119,10 @@ def _proven(
 
     def changes_nothing(gone: np.ndarray) -> bool:
         try:
-            found = output_of(drop_channels(double, channels, gone, x), x)
+            out = output_of(drop_channels(double, channels, gone, x), x)
         except Exception:  # a network that cannot run with fewer channels may raise anything
             return False
-        far = (found - expected).abs().max() if found.shape == expected.shape else torch.inf
+        far = (out - expected).abs().max() if out.shape == expected.shape else torch.inf
         return bool(far <= TOLERANCE * expected.abs().max().clamp_min(1))
 
     every = np.concatenate(dead)

@@ -74,10 +74,10 @@ class Thinning:
 
     def apply(self, network: nn.Module, kept: Kept) -> nn.Module:
         """A thin copy with slices of the network's tensors; it shares no memory with the network."""
-        given = tensors_of(network)
+        old = tensors_of(network)
         new = skeleton(network, lambda t: t.detach())
-        rest = {name: t.detach().clone() for name, t in given.items() if name not in kept}
-        return apply(new, self.edits, {**self.cut(given, kept), **rest})
+        rest = {name: t.detach().clone() for name, t in old.items() if name not in kept}
+        return apply(new, self.edits, {**self.cut(old, kept), **rest})
 
     def build(
         self, network: nn.Module, *, init: str, seed: int, builder: Callable[[], nn.Module] | None = None

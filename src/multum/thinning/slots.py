@@ -106,19 +106,19 @@ def along(slots: list[Tensor], dim: int) -> list[Tensor]:
 
 def vector(tracer: Ties, slots: list[Tensor], dim: int, size: int) -> Tensor:
     """The numbers along one dimension [size]; zeros where there are none."""
-    found = along(slots, dim)
-    if not found:
+    varying = along(slots, dim)
+    if not varying:
         return torch.zeros(size, dtype=torch.int64)
-    dim = dim % found[0].ndim
-    index: list[Any] = [slice(None) if d == dim else 0 for d in range(found[0].ndim)]
-    if len(found) > 1 or varies(found[0]) != {dim}:
+    dim = dim % varying[0].ndim
+    index: list[Any] = [slice(None) if d == dim else 0 for d in range(varying[0].ndim)]
+    if len(varying) > 1 or varies(varying[0]) != {dim}:
         tracer.refuse(
             "channels are spread over several dimensions where one is expected",
             "give every channel one dimension of its own",
         )
-        for slot in found:
+        for slot in varying:
             tracer.tie(slot, torch.tensor(FIXED))
-    return found[0][tuple(index)]
+    return varying[0][tuple(index)]
 
 
 def spread(numbers: Tensor, dim: int, shape: Iterable[int]) -> Tensor:
