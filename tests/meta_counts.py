@@ -6,13 +6,13 @@ from collections.abc import Iterator
 
 import pytest
 
-import multum
+from multum.executors import Executor
 from multum.thinning import thin
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shortcuts() -> Iterator[None]:
-    """For modules that import it: networks are traced once, and those on the meta device are not tried under vmap."""
+    """For modules that import it: networks are traced once, and those on the meta device are tried under no executor."""
     trace, traced = thin.trace_channels, {}
 
     def trace_once(network, x):
@@ -20,13 +20,13 @@ def shortcuts() -> Iterator[None]:
             traced[network] = trace(network, x)
         return traced[network]
 
-    probe = multum.Ensemble._probe
+    refusal = Executor.refusal
 
-    def probe_real(self, example, *args, **kwargs):
-        meta = any(p.is_meta for p in self.parameters())
-        return None if meta else probe(self, example, *args, **kwargs)
+    def refusal_of_real(self, network, *rest):
+        meta = any(p.is_meta for p in network.parameters())
+        return None if meta else refusal(self, network, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(thin, "trace_channels", trace_once)
-        patch.setattr(multum.Ensemble, "_probe", probe_real)
+        patch.setattr(Executor, "refusal", refusal_of_real)
         yield

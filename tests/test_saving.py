@@ -438,7 +438,7 @@ def test_a_users_class_comes_from_the_user(path):
         multum.load(path)
     for network in (networks.TiedNet, networks.TiedNet()):
         assert torch.equal(multum.load(path, network=network)(X), ens(X))
-    with pytest.raises(NetworkError, match="must return an nn.Module; got int"):
+    with pytest.raises(NetworkError, match=r"must return an nn.Module; got int"):
         multum.load(path, network=lambda: 3)
     with pytest.raises(FileError, match="give the network that was saved"):
         multum.load(path, network=mlp)
