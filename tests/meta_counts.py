@@ -12,7 +12,7 @@ from multum.thinning import thin
 
 @pytest.fixture(scope="module", autouse=True)
 def shortcuts() -> Iterator[None]:
-    """For modules that import it: networks are traced once, and those on the meta device are tried under no executor."""
+    """For modules that import it: networks are traced once, and on the meta device no executor is tried."""
     trace, traced = thin.trace_channels, {}
 
     def trace_once(network, x):
