@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from rich import box
 from rich.console import RenderableType
@@ -44,7 +45,7 @@ def markdown_table(head: Sequence[str], rows: Sequence[Sequence[str]], align: Se
 
 def text_table(
     head: Sequence[str | Text],
-    rows: Iterable[Sequence[RenderableType]] = (),
+    rows: Iterable[Sequence[Any]] = (),
     *,
     align: Sequence[str] | None = None,
     title: str = "",
