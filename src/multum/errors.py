@@ -114,7 +114,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """What an error says in one line, or what it is where it says nothing.
+    r"""What an error says in one line, or what it is where it says nothing.
 
     >>> first_line(ValueError("a\nb")), first_line(KeyError())
     ('a', 'KeyError')

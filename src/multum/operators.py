@@ -10,10 +10,20 @@ _LIBRARIES: list[torch.library.Library] = []  # definitions live as long as thei
 
 
 def define_missing() -> None:
-    """Call this before torchvision, or what imports it (timm), is imported: without the names its import fails."""
+    """Make torchvision, and what imports it (timm), importable where its compiled operators cannot be loaded.
+
+    The names are defined only after an import has failed for want of them: a torchvision that brings its own would
+    otherwise find them taken.
+    """
     if _LIBRARIES:
         return
-    _LIBRARIES.append(torch.library.Library("torchvision", "FRAGMENT"))
-    for name in ("nms", "qnms"):
-        if not hasattr(torch.ops.torchvision, name):
+    try:
+        import torchvision  # noqa: F401
+    except ImportError:  # timm says what it needs
+        return
+    except RuntimeError as error:
+        if "torchvision::" not in str(error):
+            raise
+        _LIBRARIES.append(torch.library.Library("torchvision", "FRAGMENT"))
+        for name in ("nms", "qnms"):
             _LIBRARIES[0].define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
