@@ -14,6 +14,9 @@ quietly = { $(1); } >.venv/setup.log 2>&1 || { cat .venv/setup.log >&2; exit 1; 
 demo: .venv/ready
 	$(BIN)/multum compare --data digits --model small-cnn --methods all --seeds 2 --epochs 20 --jobs 2 --out runs/demo
 
+# Two processes of tests on two cores: more threads would only wait for each other.
+test test-slow coverage: export OMP_NUM_THREADS ?= 1
+
 test: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 

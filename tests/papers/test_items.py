@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -193,20 +194,33 @@ def test_hypernetworks_and_mixtures_cost_what_is_golden() -> None:
     assert cost_of(row).params == mixture["weights_c100"] + 100 + own
 
 
+def assert_costs_of_networks(row: Row, params: int, macs: int) -> None:
+    """Independent networks cost as many times one of them; any other method costs no negligible part of it."""
+    network = cost_of(replace(row, method=multum.Single()))
+    if row.method.name == "deep":
+        assert (params, macs) == (row.method.members * network.params, row.method.members * network.macs)
+    else:
+        assert params >= 0.05 * network.params and macs >= 0.05 * network.macs
+
+
 @pytest.mark.parametrize("id", [id for id, item in ITEMS.items() if item.status == "reduced"])
 def test_every_reduced_row_builds_and_no_item_takes_more_than_two_hours(id: str) -> None:
-    found = plan(find(id).run("cpu"))
-    assert all(row.params > 0 and row.macs > 0 for row in found.rows)
-    assert found.hours < 2
+    run = find(id).run("cpu")
+    planned = plan(run)
+    assert [row.label for row in planned.rows] == [row.label for row in run.rows]
+    for row, costs in zip(run.rows, planned.rows, strict=True):
+        assert_costs_of_networks(row, costs.params, costs.macs)
+    assert 0 < planned.hours < 2
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("id", ITEMS)
 def test_every_row_of_the_paper_builds(id: str) -> None:
     for row in find(id).run("paper").rows:
-        found = cost_of(row)
-        assert found.params > 0 and found.macs > 0
-        assert training_macs(row) > 0
+        costs = cost_of(row)
+        assert_costs_of_networks(row, costs.params, costs.macs)
+        repeats = row.method.as_dict().get("repeats", 1)
+        assert training_macs(row) in (costs.macs, costs.macs // costs.members, costs.macs * repeats)
 
 
 def test_costs_do_not_depend_on_how_a_method_is_trained() -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from safetensors.torch import load_file, save_file
 
 import multum
 from multum import files
-from multum.comparing.document import _kept_latencies
+from multum.comparing.document import _kept_latencies, _latencies
 from multum.errors import FileError, MultumError
 from multum.runs import pool
 from multum.runs import work as working
@@ -189,3 +190,14 @@ def test_what_is_set_aside_is_numbered(tmp_path: Path) -> None:
         assert files.set_aside(tmp_path / "cell") == tmp_path / f"cell.damaged-{number}"
     with pytest.raises(MultumError, match="must be free to be renamed"):
         files.set_aside(tmp_path / "cell")
+
+
+def test_a_damaged_model_has_no_latency_and_stops_no_other(cells: Path, tmp_path: Path, caplog) -> None:
+    out = shutil.copytree(cells, tmp_path / "cells")
+    results = {"first": {0: finished(FIRST, out)}, "second": {1: finished(SECOND, out)}}
+    named = [replace(FIRST, label="first"), replace(SECOND, label="second")]
+    for cell, model in zip(named, (FIRST, SECOND), strict=True):
+        (out / model.name).rename(out / cell.name)
+    (out / named[0].name / "model.safetensors").write_bytes(b"damaged")
+    latencies = _latencies(named, results, multum.load_data("digits#first=300"), out, threads=1)
+    assert latencies.keys() == {"second"} and "first has no latency" in caplog.text

@@ -73,12 +73,12 @@ def compare(
     overrides = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
     full = Recipe().with_overrides(overrides)
     runner = runner_for(on, jobs, address)
-    name, source, foreign = _source(data, ood)
+    name, source, ood_names = _source(data, ood)
     model = model or default_model(source)
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)
     labels = chosen_methods(methods)
-    cells, refused = _planned(labels, listed, name, source, model, limit, overrides, foreign, shift)
+    cells, refused = _planned(labels, listed, name, source, model, limit, overrides, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
     if progress:
@@ -91,7 +91,7 @@ def compare(
             "seeds": listed,
             "epochs": full.epochs,
             "budget": budget,
-            "ood": list(foreign),
+            "ood": list(ood_names),
             "shift": list(cells[0].shift),
             "threads": threads,
             "recipe": asdict(full),

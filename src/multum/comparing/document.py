@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,6 +23,8 @@ from .budget import Budget
 from .gather import Results, rows_of
 
 __all__ = ["document_of"]
+
+log = logging.getLogger("multum")
 
 
 def document_of(
@@ -97,7 +100,14 @@ def _latencies(cells: Sequence[Cell], results: Results, source: Data, out: Path,
     before = _kept_latencies(path, names, set(first))
     if before is not None or not first:
         return before or {}
-    models = {label: RunFolder(out / cell.name).open(source) for label, cell in first.items()}
+    models = {}
+    for label, cell in first.items():
+        try:
+            models[label] = RunFolder(out / cell.name).open(source)
+        except FileError as error:  # its numbers were measured when it was whole
+            log.warning("%s has no latency: %s", label, error)
+    if not models:
+        return {}
     speeds = compare_speed(models, source.example(1), batch_sizes=(1,), threads=threads)
     latency = {row.name: 1000 * row.latency for row in speeds.rows}
     write_json(path, {"cells": names, "latency": latency})

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-__all__ = ["NOTHING", "count", "heading", "shown", "sized"]
+__all__ = ["NOTHING", "count", "fixed_width", "heading", "shown", "sized"]
 
 NOTHING = "\N{EN DASH}"  # a number that is missing
 SIGNIFICANT = {"ms": 3, "s": 3}
@@ -90,6 +90,21 @@ def count(value: float) -> str:
     scaled = value / 1000**power
     places = max(0, 2 - int(math.log10(float(f"{abs(scaled):.2e}"))))
     return f"{scaled:.{places}f} {'kMGT'[power - 1]}"
+
+
+def fixed_width(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Rows as lines of plain text whose columns line up: the first `left` columns to the left, numbers to the right.
+
+    >>> fixed_width([("layer", "params"), ("conv", "9")])
+    ['layer  params', 'conv        9']
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
 
 
 def _places(values: Sequence[float], errors: Sequence[float], kind: str) -> int:

@@ -32,6 +32,7 @@ from torch import Tensor, nn
 
 from ..checks import flag, number, one_of, whole
 from ..errors import ConfigError, NetworkError
+from ..figures.formats import fixed_width
 from ..network.copies import tensors_of
 from ..rewrite.generated import Slot, Slots, bank_path, twin_edits, weight_slots
 from ..rewrite.norm import is_norm
@@ -241,8 +242,7 @@ class Mixture(Method):
         sums = [("blob", "", plan.blob), ("plain layers", plain, plan.plain or None), ("used", "", plan.used)]
         sums += [("budget", "", plan.budget), ("left", "", plan.budget - plan.used)]
         rows += [(name, count, "", "", "", f"{size:,}") for name, count, size in sums if size is not None]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = ["  ".join([r[0].ljust(widths[0]), *map(str.rjust, r[1:], widths[1:])]).rstrip() for r in rows]
+        lines = fixed_width(rows)
         coefficients = sum(len(g.slots) * g.mixed for g in plan.groups if g.templates > 1)
         lines.append(
             f"{plan.used:,} is {plan.used / plan.offered.weights:.3f} times the base network's weights; every member "

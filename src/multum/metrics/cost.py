@@ -10,7 +10,6 @@ A layer counts once per member where its input or its weight depends on the memb
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..ensemble import Ensemble
 from ..errors import ConfigError, did_you_mean
+from ..figures.formats import fixed_width
 from ..network.copies import fold_rows
 from ..network.dependence import trace_members
 
@@ -76,13 +76,7 @@ class Cost:
         head = ("module", "layer", "params", "mult-adds", "times")
         rows = [(p or "(network)", k, f"{n:,}", f"{m:,}", str(t)) for p, k, n, m, t in self.rows()]
         rows.append(("total", f"{self.members} members", f"{self.params:,}", f"{self.macs:,}", ""))
-        widths = [max(len(row[i]) for row in [head, *rows]) for i in range(5)]
-        return "\n".join(_line(row, widths) for row in [head, *rows])
-
-
-def _line(row: Iterable[str], widths: list[int]) -> str:
-    cells = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))]
-    return "  ".join(cells).rstrip()
+        return "\n".join(fixed_width([head, *rows], left=2))
 
 
 def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:

@@ -30,6 +30,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..ensemble import Ensemble
 from ..errors import ConfigError
+from ..figures.formats import fixed_width
 from ..network.copies import arguments, tensors_of
 from ..outputs.prediction import eval_mode
 from ..saving import save
@@ -107,14 +108,11 @@ class Speeds:
             )
             for row in self.rows
         ]
-        widths = [max(len(row[i]) for row in (head, *rows)) for i in range(len(head))]
-        lines = [
-            "  ".join(c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True)))
-            for row in (head, *rows)
-        ]
         first = self.rows[0]
         where = f"{first.device}, {first.threads} thread{'s' * (first.threads != 1)}"
-        return "\n".join([*lines, f"{where}; {first.rounds} rounds after {first.warmup} of warm-up"])
+        return "\n".join(
+            [*fixed_width([head, *rows]), f"{where}; {first.rounds} rounds after {first.warmup} of warm-up"]
+        )
 
 
 def _milliseconds(seconds: float) -> str:
