@@ -242,3 +242,9 @@ def test_the_first_screen_has_the_two_commands_and_a_short_example() -> None:
     assert any(line.startswith("make test") for line in screen)
     code = [line for line in readme_blocks()[0].splitlines() if line.strip() and not line.startswith("import")]
     assert len(code) <= 10
+
+
+def test_the_readme_lists_every_method_of_the_registry() -> None:
+    table = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `")]
+    named = {name for line in table for name in re.findall(r"`(\w+)[(`]", line.split("|")[1])}
+    assert named == {cls.__name__ for cls in multum.methods.METHODS.values()}

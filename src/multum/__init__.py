@@ -127,8 +127,8 @@ sys.modules[__name__].__class__ = _Package
 def __getattr__(name: str) -> Any:
     if name.startswith("__"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "methods" if name in __all__ and name[0].isupper() else None)
-    if home is not None:
+    home = _HOMES.get(name, "methods" if name[0].isupper() else None)  # the registry knows the methods
+    if home is not None and (home != "methods" or hasattr(importlib.import_module(".methods", __name__), name)):
         value = getattr(importlib.import_module(f".{home}", __name__), name)
         globals()[name] = value
         return value

@@ -40,6 +40,7 @@ class Toy(Method):
 ASK = """
 import json
 from typer.testing import CliRunner
+import multum
 from multum import methods
 from multum.cli import app
 from multum.runs.cells import chosen_methods
@@ -49,6 +50,7 @@ print(json.dumps({
     "table": run(app, ["methods"], env={"COLUMNS": "200"}).output,
     "parsed": repr(methods.parse("toy:members=2,colour=blue")),
     "all": methods.__all__,
+    "top": repr(multum.Toy(members=3)),
     "compared": list(chosen_methods("all")),
 }))
 """
@@ -70,6 +72,7 @@ def test_a_method_is_one_file_and_one_line(tmp_path: Path) -> None:
     assert toy["fields"][1] == {"name": "colour", "type": "str", "default": "red", "comment": "the colour of the toy"}
     assert "toy" in seen["table"] and "the colour of the toy" in seen["table"]
     assert seen["parsed"] == "Toy(members=2, colour='blue')"
+    assert seen["top"] == "Toy(members=3, colour='red')"
     assert "Toy" in seen["all"] and "toy" in seen["compared"]
 
 

@@ -143,7 +143,7 @@ def minimal() -> dict:
         "created": "2026-11-16T01:00:00+00:00",
         "task": "classification",
         "settings": {"data": "digits", "model": "small-cnn", "seeds": [0], "epochs": 1, "budget": None},
-        "items": {"train": 1258, "test": 539},
+        "examples": {"train": 1258, "test": 539},
         "classes": [str(i) for i in range(10)],
         "versions": {"multum": "0.1.0", "torch": "2.6.0", "python": "3.11.7"},
         "machine": {"processor": "a processor", "cores": 2, "threads": 2, "memory": "24 GB", "system": "Linux"},
@@ -287,7 +287,7 @@ def _frame(
         "task": task,
         "settings": {"data": data, "model": model, "seeds": list(range(seeds)), "epochs": 10, "budget": "2x"}
         | {"ood": [], "shift": [], "recipe": {"lr": 0.05, "batch_size": 64, "optimizer": "sgd"}},
-        "items": {"train": 1258, "test": 539},
+        "examples": {"train": 1258, "test": 539},
         "classes": [str(i) for i in range(10)] if task == "classification" else [],
         "versions": {"multum": "0.1.0", "torch": "2.6.0", "python": "3.11.7"},
         "machine": {"processor": "AMD EPYC 7B13", "cores": 2, "threads": 2, "memory": "24 GB", "system": "Linux 6.1"},

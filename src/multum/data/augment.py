@@ -78,13 +78,13 @@ def crop(x: Tensor, padding: int, draw: Draw, fill: Tensor | None = None) -> Ten
     top, left = (draw.whole(2 * padding + 1, n).to(x.device) for _ in "tl")
     rows = top.view(-1, 1, 1, 1) + torch.arange(height, device=x.device).view(1, 1, -1, 1)
     columns = left.view(-1, 1, 1, 1) + torch.arange(width, device=x.device).view(1, 1, 1, -1)
-    items = torch.arange(n, device=x.device).view(-1, 1, 1, 1)
+    images = torch.arange(n, device=x.device).view(-1, 1, 1, 1)
     layers = torch.arange(channels, device=x.device).view(1, -1, 1, 1)
     padded = F.pad(x, [padding] * 4)
     if fill is not None:
         inside = F.pad(torch.ones(height, width, dtype=torch.bool, device=x.device), [padding] * 4)
         padded = torch.where(inside, padded, fill.to(padded))
-    return padded[items, layers, rows, columns]
+    return padded[images, layers, rows, columns]
 
 
 def cutout(x: Tensor, size: int, draw: Draw) -> Tensor:

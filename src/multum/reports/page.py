@@ -84,7 +84,7 @@ def facts(document: Mapping[str, Any]) -> list[str]:
     ['2 seeds', '10 epochs', '1,258 train and 539 test examples']
     """
     settings, words = document.get("settings") or {}, []
-    sizes = document.get("examples") or document.get("items")
+    sizes = document.get("examples")
     for name in ("seeds", "epochs"):
         n = settings.get(name)
         n = len(n) if isinstance(n, (list, tuple)) else n
