@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..data.corruptions import STANDARD
 from ..data.ood import ood_sets
+from ..figures.tables import text_table
 from ..metrics.cost import cost
 from ..metrics.evaluate import SEVERITIES, evaluate
 from ..metrics.speed import speed as measured_speed
@@ -47,35 +48,36 @@ def evaluate_run(
 
 def tables(numbers: dict[str, Any]) -> Iterator[Table]:
     """The metrics as tables: the ensemble beside its members' mean, cost, OOD data, corruptions."""
-    yield _table(
-        f"{numbers['method']} on {numbers['data']}: {numbers['examples']} examples, {numbers['members']} members",
-        ["metric"],
-        ["ensemble", "members' mean", "gain"],
+    title = f"{numbers['method']} on {numbers['data']}: {numbers['examples']} examples, {numbers['members']} members"
+    yield text_table(
+        ["metric", "ensemble", "members' mean", "gain"],
         (
             [name, *(_shown(numbers.get(key)) for key in (name, f"member_{name}", f"gain_{name}"))]
             for name, value in numbers.items()
             if isinstance(value, float) and not name.startswith(("member_", "gain_"))
         ),
+        align="lr",
+        title=title,
     )
-    yield _table("cost of one prediction of all members", ["cost"], [""], _costs(numbers))
+    yield text_table(["cost", ""], _costs(numbers), align="lr", title="cost of one prediction of all members")
     if "ood" in numbers:
-        yield _table(
-            "detection of OOD data",
-            ["OOD data set", "score"],
-            ["AUROC", "AUPR", "FPR95"],
+        yield text_table(
+            ["OOD data set", "score", "AUROC", "AUPR", "FPR95"],
             (
                 [place, score, *(f"{cell[key]:.4f}" for key in ("auroc", "aupr", "fpr95"))]
                 for place, scores in numbers["ood"].items()
                 for score, cell in scores.items()
             ),
+            align="llr",
+            title="detection of OOD data",
         )
     if "shift" in numbers:
         severities = [str(severity) for severity in SEVERITIES]
-        yield _table(
-            "accuracy under distribution shift, by severity",
-            ["corruption"],
-            severities,
+        yield text_table(
+            ["corruption", *severities],
             ([name, *(f"{row[s]['accuracy']:.4f}" for s in severities)] for name, row in numbers["shift"].items()),
+            align="lr",
+            title="accuracy under distribution shift, by severity",
         )
 
 
@@ -91,16 +93,6 @@ def _costs(numbers: dict[str, Any]) -> Iterator[list[str]]:
         yield [f"memory, {what}", f"{peak} and {weights} of weights"]
     if numbers.get("speed"):
         yield ["on disk", f"{numbers['speed'][0]['disk'] / 2**20:,.2f} MB"]
-
-
-def _table(title: str, words: Sequence[str], numbers: Sequence[str], rows: Iterable[Sequence[str]]) -> Table:
-    """Columns of words, then columns of numbers."""
-    table = Table(*words, title=title, title_justify="left")
-    for column in numbers:
-        table.add_column(column, justify="right")
-    for row in rows:
-        table.add_row(*row)
-    return table
 
 
 def _shown(value: float | None) -> str:
