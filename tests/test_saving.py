@@ -9,7 +9,6 @@ import random
 import stat
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import multum
 import networks
@@ -381,6 +381,21 @@ def test_a_network_whose_recipe_load_would_refuse_is_a_users_class(path):
     assert header_of(path)["network"] == {"class": "MLP", "recipe": None}
 
 
+class Work(TorchDispatchMode):
+    """How many tensor operations were run, and how many values they made that take memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.operations = self.values = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.operations += 1
+        made = result if isinstance(result, tuple | list) else [result]
+        self.values += sum(t.numel() for t in made if isinstance(t, torch.Tensor) and t.device.type != "meta")
+        return result
+
+
 MALICIOUS = {
     "a deep network": {"network": {"class": "X", "recipe": {"name": "wrn-60004-1", "keywords": {}}}},
     "a very deep network": {"network": {"class": "X", "recipe": {"name": "wrn-16000000-1", "keywords": {}}}},
@@ -399,23 +414,21 @@ MALICIOUS = {
 
 
 @pytest.mark.parametrize("what", MALICIOUS)
-def test_a_header_that_asks_for_too_much_is_refused_at_once(saved, what):
+def test_a_header_that_asks_for_too_much_is_refused_before_anything_large_is_built(saved, what):
     rewrite(saved, **MALICIOUS[what])
-    began = time.monotonic()
-    with pytest.raises(FileError):
+    with Work() as work, pytest.raises(FileError):
         multum.load(saved)
-    assert time.monotonic() - began < 3
+    assert work.operations < 10_000
+    assert work.values < 100_000
 
 
 @pytest.mark.parametrize("value", ["[" * 100_000 + "]" * 100_000, "[" * 500 + "]" * 500, "1" * 5000, "1" * 2**25])
 @pytest.mark.parametrize("key", ["example", "format"])
-def test_deep_and_long_json_is_refused_at_once(saved, key, value):
+def test_deep_and_long_json_is_refused(saved, key, value):
     text = json.dumps({**header_of(saved), key: "HERE"}).replace('"HERE"', value)
     save_file(tensors_in(saved), saved, metadata={"multum": text})
-    began = time.monotonic()
     with pytest.raises(FileError):
         multum.load(saved)
-    assert time.monotonic() - began < 3
 
 
 @pytest.mark.slow

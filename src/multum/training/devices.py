@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -55,9 +56,16 @@ def open_fabric(place: Place, precision: str) -> Fabric:
             f"all {fabric.world_size} processes must start within {START_SECONDS:.0f} s of each other; process "
             f"{fabric.global_rank} waited in vain: {first_line(error)}. See why another one ended, and start all again"
         ) from error
+    atexit.register(_disconnect)
     if usual is not None:  # between steps one process may wait longer, as while another writes a checkpoint
         torch.distributed.distributed_c10d._set_pg_timeout(usual)
     return fabric
+
+
+def _disconnect() -> None:
+    """Before Python ends: threads of a process group that is still there abort a process that has done its work."""
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
 
 
 def agree(fabric: Any, *values: float) -> list[float]:
