@@ -22,8 +22,8 @@ import multum
 import networks
 from multum import Deep, Packed, Single, files
 from multum.errors import FileError, NetworkError
+from multum.files import digest
 from multum.models import build
-from multum.saving.header import digest
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
 

@@ -24,6 +24,7 @@ from .errors import FileError, first_line
 __all__ = [
     "atomic",
     "checksum",
+    "digest",
     "dumps",
     "locked",
     "plain",
@@ -120,10 +121,25 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any] | None = None) -> None:
-    """Write tensors as safetensors, whole or not at all; the header goes in as JSON under the key "multum"."""
-    metadata = None if header is None else {"multum": json.dumps(header)}
+    """Write tensors as safetensors, whole or not at all; the header goes in as JSON under the key "multum", with the
+    digest of it all."""
+    values: dict[str, Tensor] = {}
+    places: set[int] = set()
+    for name, t in tensors.items():
+        t = t.detach().cpu().contiguous()
+        # safetensors asks that each be alone in its memory: a copy, only where it is not
+        alone = t.untyped_storage().nbytes() == t.nbytes and t.data_ptr() not in places
+        values[name] = t if alone else t.clone()
+        places.add(t.data_ptr())
+    signed = None if header is None else {**header, "checksum": digest(header, values)}
     with atomic(path) as temporary:
-        save_file(dict(tensors), temporary, metadata=metadata)
+        save_file(values, temporary, metadata=None if signed is None else {"multum": json.dumps(signed)})
+
+
+def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A digest of every bit of the tensors and of the header, but for the digest itself."""
+    rest = {name: value for name, value in header.items() if name != "checksum"}
+    return hashlib.sha256(f"{checksum(tensors)} {json.dumps(rest)}".encode()).hexdigest()
 
 
 def checksum(tensors: Mapping[str, Tensor]) -> str:

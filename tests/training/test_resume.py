@@ -107,6 +107,14 @@ def test_kill_9_sigterm_and_ctrl_c_at_random_moments(little_data: str, tmp_path:
 
 
 @pytest.mark.slow
+def test_eight_stops_by_three_signals(little_data: str, tmp_path: Path) -> None:
+    kill, term, interrupt = signal.SIGKILL, signal.SIGTERM, signal.SIGINT
+    jobs = [("packed", [kill, kill], 1), ("hypernet", [kill, kill, term], 2), ("swag", [kill, kill, interrupt], 3)]
+    codes = stop_and_go(little_data, tmp_path, *jobs)
+    assert codes == [[-kill, -kill], [-kill, -kill, 128 + term], [-kill, -kill, 128 + interrupt]]
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("name", JOBS)
 def test_kill_9_twenty_times(name: str, little_data: str, tmp_path: Path) -> None:
     """Eight kills of each of three methods; every resumed run that nobody kills ends as the whole one did."""
@@ -402,6 +410,35 @@ def test_a_checkpoint_that_does_not_fit_is_named_before_anything_is_written(tmp_
             multum.fit(ens, given(), BASE, out=tmp_path)
         assert newest.name in str(error.value) and "Remove it to go on from the one before" in str(error.value), what
         assert all(torch.equal(t, before[name]) for name, t in ens.state_dict().items()), what
+
+
+GATHERED = {
+    "another name": (lambda t: t.update({"state.code": t.pop("state.swag.count")}), "other names in what the method"),
+    "a column less": (
+        lambda t: t.update({"state.swag.columns.last.bias": t["state.swag.columns.last.bias"][:1].clone()}),
+        r"swag.columns.last.bias of what the method gathered with shape \(1, 3\) for \(2, 3\)",
+    ),
+    "doubles": (
+        lambda t: t.update({"state.swag.mean.last.bias": t["state.swag.mean.last.bias"].double()}),
+        "as torch.float64 for torch.float32",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", GATHERED)
+def test_what_a_method_gathered_must_fit_too(what: str, tmp_path: Path, crash) -> None:
+    change, message = GATHERED[what]
+    crash(4 * 3 + 2)  # in the last of four epochs: two have been gathered
+    with pytest.raises(Crash):
+        multum.fit(made(multum.Swag(members=2, start=0.25)), given(), BASE, out=tmp_path, checkpoint_seconds=0)
+    crash(0)
+    newest = checkpoint.latest(tmp_path / "checkpoints")
+    tensors, header = checkpoint.read(newest)
+    tensors = {name: t.clone() for name, t in tensors.items()}
+    change(tensors)
+    checkpoint.write(newest.parent, int(newest.stem[5:]), tensors, header)
+    with pytest.raises(TrainingError, match=message):
+        multum.fit(made(multum.Swag(members=2, start=0.25)), given(), BASE, out=tmp_path)
 
 
 def test_flipped_bits_of_a_checkpoint_are_refused(tmp_path: Path, crash) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
@@ -24,6 +24,7 @@ __all__ = [
     "Method",
     "Remake",
     "Rewritten",
+    "decay_groups",
     "followed",
     "known_path",
     "setting",
@@ -156,13 +157,18 @@ class Method:
 
     def parameter_groups(self, ensemble: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
         """Groups for a torch optimizer: what decays, and what the method keeps from decaying."""
-        undecayed = self.undecayed(ensemble)
         trainable = [(name, p) for name, p in ensemble.named_parameters() if p.requires_grad]
-        groups = [
-            {"params": [p for name, p in trainable if name not in undecayed], "weight_decay": weight_decay},
-            {"params": [p for name, p in trainable if name in undecayed], "weight_decay": 0.0},
-        ]
-        return [group for group in groups if group["params"]]
+        return decay_groups(trainable, self.undecayed(ensemble), weight_decay)
+
+
+def decay_groups(named: Iterable[tuple[str, Tensor]], undecayed: set[str], decay: float) -> list[dict[str, Any]]:
+    """Groups for a torch optimizer: what decays, and the rest; none is empty."""
+    named = list(named)
+    groups = [
+        {"params": [p for name, p in named if name not in undecayed], "weight_decay": decay},
+        {"params": [p for name, p in named if name in undecayed], "weight_decay": 0.0},
+    ]
+    return [group for group in groups if group["params"]]
 
 
 class Birth:

@@ -10,18 +10,14 @@ import dataclasses
 import json
 import re
 from collections.abc import Callable, Mapping
-from hashlib import sha256
 from typing import Any
-
-from torch import Tensor
 
 from ..building import TASKS
 from ..errors import FileError, did_you_mean, first_line
-from ..files import checksum
 from ..methods import METHODS
 from .example import MOST_VALUES, is_int, is_plain, is_spec
 
-__all__ = ["FORMAT", "allowed", "digest", "method_of", "parse", "recipe_numbers"]
+__all__ = ["FORMAT", "allowed", "method_of", "parse", "recipe_numbers"]
 
 FORMAT = 2  # 1: without a checksum
 
@@ -123,12 +119,6 @@ def parse(text: str, path: Any) -> dict[str, Any]:
     if version > 1 and json.dumps(header) != text:
         raise FileError(f"the header of {path} must be as multum wrote it; got other text. Save the ensemble again")
     return header
-
-
-def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A digest of every bit of the tensors and of the header, but for the digest itself."""
-    rest = {name: value for name, value in header.items() if name != "checksum"}
-    return sha256(f"{checksum(tensors)} {json.dumps(rest)}".encode()).hexdigest()
 
 
 def allowed(recipe: Any) -> str | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,13 @@ from .. import models
 from ..building import assembled, built_by
 from ..ensemble import Ensemble
 from ..errors import ConfigError, FileError, MultumError, first_line
-from ..files import write_tensors
+from ..files import digest, write_tensors
 from ..network.copies import fold_rows, skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, install, seeded
 from ..thinning.thin import output_of
 from ..version import __version__
 from .example import in_precision, spec_of, zeros
-from .header import FORMAT, allowed, digest, method_of, parse, recipe_numbers
+from .header import FORMAT, allowed, method_of, parse, recipe_numbers
 
 __all__ = ["FORMAT", "load", "save"]
 
@@ -54,8 +54,8 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
     True
     """
     path = Path(path)
-    tensors = {name: _writable(t) for name, t in tensors_of(ensemble.network).items() if name not in ensemble.numbers}
-    tensors |= {STATE + name: _writable(t) for name, t in ensemble.state.items()}
+    tensors = {name: t for name, t in tensors_of(ensemble.network).items() if name not in ensemble.numbers}
+    tensors |= {STATE + name: t for name, t in ensemble.state.items()}
     tensors |= {RANDOM + device: state for device, state in ensemble.randomness.state().items()}
     header = {
         "format": FORMAT,
@@ -76,7 +76,7 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
     if not path.parent.is_dir() or path.is_dir():
         folder = "it is a folder" if path.is_dir() else f"{path.parent} does not exist. Make it first"
         raise FileError(f"an ensemble must be saved as a file in a folder that exists; got {path}: {folder}")
-    write_tensors(path, tensors, {**header, "checksum": digest(header, tensors)})
+    write_tensors(path, tensors, header)
 
 
 def load(
@@ -189,20 +189,25 @@ def _base(described: dict, network: Any, edits: list[Edit], tensors: int, path: 
         raise FileError(f"the recipe in {path} must be a plain architecture; got {reason}; {GIVE}")
     try:
         with seeded(0), _at_most(8 * tensors + 256, path):
-            try:
-                with torch.device("meta"):
-                    base = _edited(models.build(recipe["name"], **recipe["keywords"]), edits)
-                if not _leaves_meta(base):
-                    return base
-            except (NotImplementedError, RuntimeError, ValueError, TypeError):  # it reads values while it is built
-                if recipe_numbers(recipe, above=2**15):
-                    raise
-            return _edited(models.build(recipe["name"], **recipe["keywords"]), edits)
+            return _rebuilt(recipe, edits)
     except ConfigError as error:
         raise FileError(f"{path} must hold a network that this multum can build; got: {error} Or {GIVE}") from error
 
 
-def _edited(base: nn.Module, edits: list[Edit]) -> nn.Module:
+def _rebuilt(recipe: dict, edits: Sequence[Edit]) -> nn.Module:
+    """The network of a recipe and edits: shapes alone, where it can be built without values."""
+    try:
+        with torch.device("meta"):
+            base = _edited(models.build(recipe["name"], **recipe["keywords"]), edits)
+        if not _leaves_meta(base):
+            return base
+    except (NotImplementedError, RuntimeError, ValueError, TypeError):  # it reads values while it is built
+        if recipe_numbers(recipe, above=2**15):
+            raise
+    return _edited(models.build(recipe["name"], **recipe["keywords"]), edits)
+
+
+def _edited(base: nn.Module, edits: Sequence[Edit]) -> nn.Module:
     modules = dict(base.named_modules())
     for edit in edits:
         for name in edit.attributes if edit.path in modules else ():
@@ -236,17 +241,9 @@ def _leaves_meta(network: nn.Module) -> bool:
 
 
 def _compare(base: dict[str, Tensor], tensors: dict[str, Tensor], header: dict, path: Any) -> None:
-    unknown, missing = sorted(set(tensors) - set(base)), sorted(set(base) - set(tensors))
-    if unknown or missing:
-        raise FileError(
-            f"{path} must have the tensors of its network; got "
-            + "; ".join(
-                f"{what} {', '.join(names[:5])}{' ...' if len(names) > 5 else ''} ({len(names)} in all)"
-                for what, names in (("unknown", unknown), ("missing", missing))
-                if names
-            )
-            + f"; {GIVE}"
-        )
+    sides = {"unknown": sorted(set(tensors) - set(base)), "missing": sorted(set(base) - set(tensors))}
+    if differences := [f"{what} {_listed(names)}" for what, names in sides.items() if names]:
+        raise FileError(f"{path} must have the tensors of its network; got {'; '.join(differences)}; {GIVE}")
     for name in header["own"]:
         if name not in tensors or tensors[name].shape[:1] != (header["members"],):
             shape = tuple(tensors[name].shape) if name in tensors else "no such tensor"
@@ -268,26 +265,16 @@ def _compare(base: dict[str, Tensor], tensors: dict[str, Tensor], header: dict, 
             )
 
 
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:5])}{' ...' if len(names) > 5 else ''} ({len(names)} in all)"
+
+
 def _recipe(ensemble: Ensemble) -> dict | None:
     """The recipe of the base network, where building by it and editing gives this very network, layer by layer."""
     recipe = getattr(ensemble.network, "recipe", None)
     if recipe is None or allowed(recipe):
         return None
-
-    def rebuild() -> nn.Module:
-        return apply(models.build(recipe["name"], **recipe["keywords"]), ensemble.edits, {})
-
     with seeded(0):
-        try:
-            with torch.device("meta"):
-                rebuilt = rebuild()
-        except Exception:  # a network that reads values while it is built
-            rebuilt = rebuild()
+        rebuilt = _rebuilt(recipe, ensemble.edits)
     same_names = set(tensors_of(rebuilt)) == set(tensors_of(ensemble.network)) - ensemble.numbers
     return recipe if same_names and repr(rebuilt) == repr(ensemble.network) else None
-
-
-def _writable(t: Tensor) -> Tensor:
-    """On the CPU and alone in its memory, as safetensors asks; a copy only where it is not."""
-    t = t.detach().cpu().contiguous()
-    return t if t.untyped_storage().nbytes() == t.nbytes else t.clone()

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_flatten
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..executors import EXECUTORS
-from ..outputs.prediction import Prediction, RegressionPrediction
+from ..outputs.prediction import Prediction, RegressionPrediction, eval_mode
 from .batches import stream
 
 __all__ = ["Average", "Best", "held_out_score", "refresh_norms"]
@@ -95,8 +95,7 @@ def held_out_score(
     """
     assert data.validation is not None
     part, total = data.validation, 0.0
-    with _modes_kept(ensemble):
-        ensemble.eval()
+    with eval_mode(ensemble):
         for start in range(0, len(part), size):
             rows = slice(start, start + size)
             outputs = ensemble(place(data.prepare(part.x[rows])), member=member)
@@ -135,7 +134,7 @@ def refresh_norms(ensemble: Ensemble, batches: Iterable[Any], seed: int = 0) -> 
     }
     if not norms:
         return
-    with _modes_kept(ensemble), _measuring(ensemble, norms) as totals:
+    with eval_mode(ensemble), _measuring(ensemble, norms) as totals:
         for i, x in enumerate(batches):
             rows = torch.arange(next(len(t) for t in tree_flatten(x)[0] if isinstance(t, Tensor)))
             seen = ensemble.method.batch(x, rows, stream(seed, "norms", i))
@@ -147,23 +146,12 @@ def refresh_norms(ensemble: Ensemble, batches: Iterable[Any], seed: int = 0) -> 
 
 
 @contextmanager
-def _modes_kept(ensemble: Ensemble) -> Iterator[None]:
-    modes = {m: m.training for m in (ensemble, *ensemble.network.modules())}
-    try:
-        yield
-    finally:
-        for module, mode in modes.items():
-            module.training = mode
-
-
-@contextmanager
 def _measuring(ensemble: Ensemble, norms: Mapping[str, Any]) -> Iterator[list[_Moments]]:
     """Norms whose buffers hold the last batch's own statistics; after a failure they hold what they held before."""
     momenta, chosen = [norm.momentum for norm in norms.values()], ensemble.chosen
     buffers = {b: b.clone() for norm in norms.values() for b in norm.buffers()}
     totals: list[_Moments] = []
     try:
-        ensemble.eval()
         if ensemble.pooled:
             ensemble.executor = next((name for name in ensemble.executors if EXECUTORS[name].pools), chosen)
         pools = EXECUTORS[ensemble.executor].pools

@@ -19,8 +19,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import FileError, TrainingError
-from ..files import write_tensors
-from ..saving.header import digest
+from ..files import digest, write_tensors
 
 __all__ = ["KEEP", "check_room", "guard", "latest", "read", "states", "write"]
 
@@ -67,8 +66,7 @@ def _size(count: float) -> str:
 def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str, Any], keep: int = KEEP) -> Path:
     """Write one checkpoint and remove older ones beyond the last `keep`; a failure leaves the old ones whole."""
     path = folder / f"step-{step:09d}.safetensors"
-    contiguous = {name: t.detach().cpu().contiguous().clone() for name, t in tensors.items()}
-    write_tensors(path, contiguous, {**header, "checksum": digest(header, contiguous)})
+    write_tensors(path, tensors, header)
     for old in _all(folder)[:-keep]:
         try:
             old.unlink(missing_ok=True)

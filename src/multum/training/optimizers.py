@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..ensemble import Ensemble
+from ..methods.base import decay_groups
 from ..models.timm_model import import_timm
 from .recipe import Recipe
 
@@ -48,7 +49,7 @@ class Optimizers:
         self.own = [self._make({n: _slice(p, i) for n, p in own.items()}) for i in members]
 
     def set_rate(self, rate: float) -> None:
-        for optimizer in self.all():
+        for _, optimizer in self._named():
             for group in optimizer.param_groups:
                 group["lr"] = rate
 
@@ -73,23 +74,14 @@ class Optimizers:
         """The sum of the absolute values of everything that decays."""
         return torch.stack(torch._foreach_norm(self.decaying, 1)).sum()
 
-    def all(self) -> Iterator[Optimizer]:
-        yield from self.own
-        if self.shared is not None:
-            yield self.shared
-
     def state(self) -> dict[str, Tensor]:
         """Everything the optimizers remember, as named tensors."""
         named = {}
         for k, optimizer in self._named():
             saved = optimizer.state_dict()
-            for index, entries in saved["state"].items():
-                for key, value in entries.items():
-                    if value is not None:
-                        named[f"{k}.{index}.{key}"] = torch.as_tensor(value)
-            for index, group in enumerate(saved["param_groups"]):
-                if "step" in group:  # LAMB counts per group
-                    named[f"{k}.group{index}.step"] = torch.as_tensor(group["step"])
+            counts = {f"group{i}": {"step": g.get("step")} for i, g in enumerate(saved["param_groups"])}  # LAMB's
+            for index, entries in {**saved["state"], **counts}.items():
+                named |= {f"{k}.{index}.{key}": torch.as_tensor(v) for key, v in entries.items() if v is not None}
         return named
 
     def unfit(self, saved: dict[str, Tensor], needed: bool) -> str | None:
@@ -153,11 +145,7 @@ class Optimizers:
             yield SHARED, self.shared
 
     def _make(self, named: dict[str, nn.Parameter]) -> Any:
-        groups = [
-            {"params": [p for n, p in named.items() if (n in self.undecayed) is undecayed], "weight_decay": decay}
-            for undecayed, decay in ((False, self.recipe.weight_decay), (True, 0.0))
-        ]
-        groups = [group for group in groups if group["params"]]
+        groups = decay_groups(named.items(), self.undecayed, self.recipe.weight_decay)
         return self.fabric.setup_optimizers(_build(self.recipe, groups)) if groups else None
 
 
@@ -183,10 +171,9 @@ def _build(recipe: Recipe, groups: list[dict[str, Any]]) -> Optimizer:
     if recipe.optimizer == "sgd":
         nesterov = recipe.nesterov and recipe.momentum > 0
         return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=nesterov, foreach=True)
-    if recipe.optimizer == "adam":
-        return torch.optim.Adam(groups, lr=recipe.lr, foreach=True)
-    if recipe.optimizer == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, foreach=True)
+    if recipe.optimizer in ("adam", "adamw"):
+        kind = torch.optim.Adam if recipe.optimizer == "adam" else torch.optim.AdamW
+        return kind(groups, lr=recipe.lr, foreach=True)
     import_timm()
     from timm.optim import Lamb
 

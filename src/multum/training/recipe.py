@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
+from ..checks import whole
 from ..errors import ConfigError, did_you_mean
 
 __all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Recipe", "cosine", "linear", "multistep", "warmed"]
@@ -99,9 +100,7 @@ class Recipe:
                     + did_you_mean(str(value), [str(k) for k in known])
                 )
         for name, least in WHOLE.items():
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < least:
-                raise ConfigError(f"{name} must be a whole number >= {least}; got {name}={value!r}")
+            whole(name, getattr(self, name), least)
         for name, (low, high) in NUMBERS.items():
             if not _within(getattr(self, name), low, high):
                 raise ConfigError(f"{name} must be a number from {low} to {high}; got {name}={getattr(self, name)!r}")
@@ -125,14 +124,13 @@ class Recipe:
     def rate(self, step: int, per_epoch: int) -> float:
         """The learning rate of batch 0, 1, ... with `per_epoch` batches in an epoch."""
         progress = step / per_epoch
+        share = 1.0
         if self.schedule == "multistep":
             share = multistep(progress, self.milestones, self.factor)
         elif self.schedule == "cosine":
             share = cosine(progress, self.epochs, self.final)
         elif self.schedule == "linear":
             share = linear(progress, self.anneal_from * self.epochs, self.anneal_to * self.epochs, self.final)
-        else:
-            share = 1.0
         return self.lr * share * warmed((step + 1) / per_epoch, self.warmup)
 
     def averages(self, epoch: int) -> bool:

@@ -46,32 +46,21 @@ class Tally:
         else:
             self.sums[3] += float((outputs[..., 0] - y).double().square().mean()) * rows
 
-    def means(self) -> dict[str, float]:
-        """Mean loss, and the mean over members of accuracy, or of RMSE in the targets' own unit."""
-        return self.of(self.sums)
-
-    def of(self, sums: list[float]) -> dict[str, float]:
+    def means(self, fabric: Any = None) -> dict[str, float]:
+        """Mean loss, and the mean over members of accuracy, or of RMSE in the targets' own unit: of this process, or
+        of all of Fabric's."""
+        sums = self.sums if fabric is None else [sum(column) for column in zip(*self.everyone(fabric), strict=True)]
         rows = max(sums[0], 1.0)
         if self.task == "classification":
             return {"loss": sums[1] / rows, "accuracy": sums[2] / rows}
         return {"loss": sums[1] / rows, "rmse": self.spread * (sums[3] / rows) ** 0.5}
 
-    def together(self, fabric: Any) -> dict[str, float]:
-        """The same over all processes."""
-        if fabric.world_size == 1:
-            return self.means()
-        return self.of(fabric.all_reduce(self.tensor(fabric.device), reduce_op="sum").tolist())
-
     def everyone(self, fabric: Any) -> list[list[float]]:
-        """Every process's sums, for a checkpoint."""
+        """Every process's sums."""
         if fabric.world_size == 1:
             return [self.sums]
-        every = torch.zeros(fabric.world_size, len(self.sums), dtype=torch.float64, device=fabric.device)
-        every[fabric.global_rank] = self.tensor(fabric.device)
-        return fabric.all_reduce(every, reduce_op="sum").tolist()
-
-    def tensor(self, device: torch.device) -> Tensor:
-        return torch.tensor(self.sums, dtype=torch.float64, device=device)
+        here = torch.tensor(self.sums, dtype=torch.float64, device=fabric.device)
+        return fabric.all_gather(here).tolist()
 
     def seconds(self) -> float:
         return self.earlier + time.monotonic() - self.began
@@ -144,7 +133,7 @@ class Bar:
             disable=not self.moving,
         )
 
-    def start(self) -> None:
+    def __enter__(self) -> None:
         if self.moving:
             self.progress.start()
             total = self.run.epochs * self.run.batches.per_epoch
@@ -170,7 +159,7 @@ class Bar:
             line = f"epoch {row['epoch']}/{self.run.epochs}  {measured}  {row['seconds']:.1f} s"
             self.console.print(line, highlight=False, soft_wrap=True)
 
-    def stop(self) -> None:
+    def __exit__(self, *_: Any) -> None:
         if self.moving:
             self.progress.stop()
 

@@ -29,10 +29,8 @@ __all__ = ["begin", "save"]
 log = logging.getLogger("multum")
 
 KINDS = ("net", "grad", "opt", "avg", "state", "best", "random", "torch")  # prefixes of a checkpoint's tensors
-PLACE = (  # what its header holds
-    *("epoch", "first", "step", "moves", "born", "averaged", "best", "tally", "seconds", "history", "precision"),
-    "threads",
-)
+COUNTERS = ("epoch", "first", "step", "moves", "born")  # of the run, as its header holds them
+REST = ("averaged", "best", "tally", "seconds", "history", "precision", "threads")  # of the header
 
 
 def begin(run: Run, folder: Path, resume: bool) -> None:
@@ -81,27 +79,30 @@ def save(run: Run, folder: Path) -> None:
 
 def _gather(run: Run) -> dict[str, Tensor]:
     ens = run.ensemble
-    tensors = {f"net.{n}": t for n, t in tensors_of(ens.network).items() if n not in ens.numbers}
-    # Between the steps of a nested cycle the gradients of what is shared are under way.
-    tensors |= {f"grad.{n}": p.grad for n, p in ens.named_parameters() if p.grad is not None and n not in set(ens.own)}
-    tensors |= {f"opt.{n}": t for n, t in run.optimizers.state().items()}
-    tensors |= {f"avg.{n}": t for n, t in run.average.means.items()}
-    tensors |= {f"state.{n}": t for n, t in ens.state.items()}
-    tensors |= {f"best.{n}": t for n, t in run.best.tensors.items()}
-    tensors |= {f"random.{n}": t for n, t in ens.randomness.state().items()}
-    tensors["torch.cpu"] = torch.get_rng_state()
+    torch_states = {"cpu": torch.get_rng_state()}
     if run.fabric.device.type == "cuda":
-        tensors["torch.cuda"] = torch.cuda.get_rng_state(run.fabric.device)
-    return tensors
+        torch_states["cuda"] = torch.cuda.get_rng_state(run.fabric.device)
+    groups: dict[str, dict[str, Tensor]] = {
+        "net": _present(run),
+        # Between the steps of a nested cycle the gradients of what is shared are under way.
+        "grad": {n: p.grad for n, p in ens.named_parameters() if p.grad is not None and n not in set(ens.own)},
+        "opt": run.optimizers.state(),
+        "avg": run.average.means,
+        "state": ens.state,
+        "best": run.best.tensors,
+        "random": ens.randomness.state(),
+        "torch": torch_states,
+    }
+    return {f"{kind}.{name}": t for kind, named in groups.items() for name, t in named.items()}
+
+
+def _present(run: Run) -> dict[str, Tensor]:
+    ens = run.ensemble
+    return {n: t for n, t in tensors_of(ens.network).items() if n not in ens.numbers}
 
 
 def _header(run: Run) -> dict[str, Any]:
-    return {
-        "epoch": run.epoch,
-        "first": run.first,
-        "step": run.step,
-        "moves": run.moves,
-        "born": run.born,
+    return {name: getattr(run, name) for name in COUNTERS} | {
         "averaged": run.average.count,
         "best": run.best.score if run.best.tensors else None,
         "tally": run.tally.everyone(run.fabric),
@@ -126,7 +127,7 @@ def _grouped(run: Run, tensors: dict[str, Tensor]) -> dict[str, dict[str, Tensor
 
 def _check_place(run: Run, header: dict[str, Any]) -> None:
     """Refuse a place in training that this run cannot have."""
-    missing = [name for name in PLACE if name not in header]
+    missing = [name for name in (*COUNTERS, *REST) if name not in header]
     if missing:
         raise _Unfit(f"no {', '.join(missing)}")
     per_epoch = run.batches.per_epoch
@@ -146,30 +147,27 @@ def _check_place(run: Run, header: dict[str, Any]) -> None:
 
 def _check_tensors(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, Any]) -> None:
     """Refuse names, shapes, dtypes and values that this run cannot have, before anything is written."""
-    ens, net = run.ensemble, groups["net"]
+    ens, net, own = run.ensemble, groups["net"], set(run.ensemble.own)
     if set(groups) != set(KINDS):
         raise _Unfit(f"unknown tensors {', '.join(sorted(set(groups) - set(KINDS)))}")
-    present = {n: t for n, t in tensors_of(ens.network).items() if n not in ens.numbers}
     members = {len(net[n]) if n in net and net[n].ndim else 0 for n in ens.own} or {ens.members}
     if len(members) != 1 or not members <= {ens.members, run.method.members}:
         raise _Unfit(f"{' or '.join(map(str, sorted(members)))} members")
-    born = next(iter(members))
-    wanted = {n: (born, *t.shape[1:]) if n in set(ens.own) else tuple(t.shape) for n, t in present.items()}
-    _match("the network", net, wanted, whole=True)
+    (born,) = members
+    wanted = {n: t[:1].expand(born, *t.shape[1:]) if n in own else t for n, t in _present(run).items()}
     parameters = {n for n, p in ens.named_parameters() if p.is_floating_point()}
-    for name, t in net.items():
-        if t.dtype != present[name].dtype:
-            raise _Unfit(f"{name} as {t.dtype} for {present[name].dtype}")
-        if name in parameters and not bool(torch.isfinite(t).all()):
-            raise _Unfit(f"NaN or infinity in {name}")
-    at_a_time = {n: wanted[n][1:] for n in ens.own} if run.sequential else wanted
-    _match("the average", groups["avg"], {n: shape for n, shape in at_a_time.items() if n in parameters})
+    at_a_time = {n: wanted[n][0] for n in ens.own} if run.sequential else wanted
+    _match("the network", net, wanted, whole=True)
+    _match("the average", groups["avg"], {n: t for n, t in at_a_time.items() if n in parameters})
     _match("the best weights", groups["best"], at_a_time, whole=header["best"] is not None)
-    _match("gradients", groups["grad"], {n: shape for n, shape in wanted.items() if n not in set(ens.own)})
+    _match("gradients", groups["grad"], {n: t for n, t in wanted.items() if n not in own})
+    _match("what the method gathered", groups["state"], _gathered(run, header["epoch"]), whole=True)
+    for name in parameters & set(net):
+        if not bool(torch.isfinite(net[name]).all()):
+            raise _Unfit(f"NaN or infinity in {name}")
     if bool(header["averaged"]) != bool(groups["avg"]):
         raise _Unfit(f"an average of {header['averaged']} epochs with {len(groups['avg'])} tensors")
-    now = torch.get_rng_state()
-    if "cpu" not in groups["torch"] or groups["torch"]["cpu"].shape != now.shape:
+    if "cpu" not in groups["torch"] or groups["torch"]["cpu"].shape != torch.get_rng_state().shape:
         raise _Unfit("no state of torch's generator")
     if any(t.dtype != torch.uint8 for kind in ("random", "torch") for t in groups[kind].values()):
         raise _Unfit("a generator's state that is none")
@@ -180,13 +178,29 @@ def _check_tensors(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[
         raise _Unfit(reason)
 
 
-def _match(what: str, tensors: dict[str, Tensor], wanted: dict[str, tuple[int, ...]], whole: bool = False) -> None:
+def _gathered(run: Run, epochs: int) -> dict[str, Tensor]:
+    """What the method holds after so many epochs, by its own rule; names, shapes and dtypes are right, values not."""
+    state, length = run.ensemble.state, run.recipe.epochs
+    before = dict(state)
+    try:
+        for epoch in range(epochs):
+            if run.method.collects(epoch % length + 1, length):
+                run.method.collect(run.ensemble)
+        return dict(state)
+    finally:
+        state.clear()
+        state.update(before)
+
+
+def _match(what: str, tensors: dict[str, Tensor], wanted: dict[str, Tensor], whole: bool = False) -> None:
     names = set(tensors) ^ set(wanted) if whole else set(tensors) - set(wanted)
     if names:
         raise _Unfit(f"other names in {what}: {', '.join(sorted(names)[:5])}")
     for name, t in tensors.items():
-        if tuple(t.shape) != wanted[name]:
-            raise _Unfit(f"{name} of {what} with shape {tuple(t.shape)} for {wanted[name]}")
+        if t.shape != wanted[name].shape:
+            raise _Unfit(f"{name} of {what} with shape {tuple(t.shape)} for {tuple(wanted[name].shape)}")
+        if t.dtype != wanted[name].dtype:
+            raise _Unfit(f"{name} of {what} as {t.dtype} for {wanted[name].dtype}")
 
 
 def _restore(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, Any]) -> None:
@@ -219,8 +233,9 @@ def _restore(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, A
     if "cuda" in groups["torch"] and device.type == "cuda":
         torch.cuda.set_rng_state(groups["torch"]["cuda"], device)
     run.fabric.strategy.precision.load_state_dict(header["precision"])
-    run.epoch, run.first, run.step = header["epoch"], header["first"], header["step"]
-    run.moves, run.born, run.history = header["moves"], header["born"], header["history"]
+    for name in COUNTERS:
+        setattr(run, name, header[name])
+    run.history = header["history"]
     sums = header["tally"][run.fabric.global_rank]
     run.tally = Tally(run.data.task, run.data.target_std, sums, header["seconds"])
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -140,7 +141,7 @@ class Run:
         average_buffers(self.fabric, self.ensemble)
         self.epoch, self.first = self.epoch + 1, 0
         within = (self.epoch - 1) % self.recipe.epochs + 1
-        row = {"epoch": self.epoch, "lr": self.rate(back=1), **self.tally.together(self.fabric)}
+        row = {"epoch": self.epoch, "lr": self.rate(back=1), **self.tally.means(self.fabric)}
         if alone is not None:
             row["member"] = alone
         if self.recipe.averages(within):
@@ -192,32 +193,23 @@ class Run:
     # -- around the loop -----------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Run:
-        self._random, self._dtype = torch.get_rng_state(), torch.get_default_dtype()
-        torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
-        if self.recipe.precision == "64-true":
-            torch.set_default_dtype(torch.float64)  # Fabric hands outputs back in the default type
-        try:
+        with ExitStack() as opened:
+            opened.enter_context(torch.random.fork_rng(devices=[]))
+            torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
+            opened.callback(torch.set_default_dtype, torch.get_default_dtype())
+            if self.recipe.precision == "64-true":
+                torch.set_default_dtype(torch.float64)  # Fabric hands outputs back in the default type
             if self.out is not None:
                 resume.begin(self, self.out, self.resume)
-                self.log = Log(self.out, self.tensorboard, shown=len(self.history))
-        except BaseException:
-            self._restore_torch()
-            raise
-        self.ensemble.train()
-        self.interrupts.__enter__()
-        self.bar.start()
+                self.log = opened.enter_context(closing(Log(self.out, self.tensorboard, shown=len(self.history))))
+            self.ensemble.train()
+            opened.enter_context(self.interrupts)
+            opened.enter_context(self.bar)
+            self.opened = opened.pop_all()
         return self
 
     def __exit__(self, *exc: Any) -> None:
-        self.bar.stop()
-        self.interrupts.__exit__()
-        if self.out is not None:
-            self.log.close()
-        self._restore_torch()
-
-    def _restore_torch(self) -> None:
-        torch.set_rng_state(self._random)
-        torch.set_default_dtype(self._dtype)
+        self.opened.close()
 
     def save(self) -> None:
         if self.out is not None:
