@@ -26,6 +26,7 @@ __all__ = [
     "checksum",
     "digest",
     "dumps",
+    "explained",
     "locked",
     "plain",
     "prepare_folder",
@@ -62,12 +63,21 @@ def dumps(value: Any) -> str:
     return json.dumps(plain(value), indent=2, allow_nan=False)
 
 
+@contextlib.contextmanager
+def explained(rule: str, fix: str = "") -> Iterator[None]:
+    """What the system refuses, as a FileError with the rule that it broke and the fix."""
+    try:
+        yield
+    except OSError as error:
+        raise FileError(f"{rule}; got {error.strerror or error}" + (f". {fix}" if fix else "")) from error
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; a FileError where it is missing, empty or damaged."""
+    with explained(f"{path} must be readable"):
+        content = path.read_bytes()
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise FileError(f"{path} must be readable; got {error.strerror or error}") from error
+        value = json.loads(content.decode())
     except (ValueError, RecursionError) as error:
         raise FileError(
             f"{path} must hold JSON; got {first_line(error)}. Remove it and run the command again"
@@ -154,7 +164,7 @@ def checksum(tensors: Mapping[str, Tensor]) -> str:
 
 def prepare_folder(folder: Path) -> None:
     """Make the folder and prove that files can be written there, before hours are spent."""
-    try:
+    with explained(f"the folder {folder} must be writable", "Choose another one with --out"):
         folder.mkdir(parents=True, exist_ok=True)
         for part in folder.glob(".*.part"):  # what a killed process left half-written
             part.unlink(missing_ok=True)
@@ -162,10 +172,6 @@ def prepare_folder(folder: Path) -> None:
             probe.write(b"0" * 4096)
             probe.flush()
             os.fsync(probe.fileno())
-    except OSError as error:
-        raise FileError(
-            f"the folder {folder} must be writable; got {error.strerror or error}. Choose another one with --out"
-        ) from error
 
 
 def set_aside(path: Path) -> Path:
@@ -173,12 +179,8 @@ def set_aside(path: Path) -> Path:
     number = 1
     while (aside := path.with_name(f"{path.name}.damaged-{number}")).exists():
         number += 1
-    try:
+    with explained(f"{path} must be free to be renamed", "Check the permissions of its folder"):
         return path.rename(aside)
-    except OSError as error:
-        raise FileError(
-            f"{path} must be free to be renamed; got {error.strerror or error}. Check the permissions of its folder"
-        ) from error
 
 
 @contextlib.contextmanager

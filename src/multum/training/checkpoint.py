@@ -18,8 +18,8 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..errors import FileError, TrainingError
-from ..files import digest, write_tensors
+from ..errors import TrainingError
+from ..files import digest, explained, write_tensors
 
 __all__ = ["KEEP", "check_room", "guard", "latest", "read", "states", "write"]
 
@@ -68,10 +68,8 @@ def write(folder: Path, step: int, tensors: dict[str, Tensor], header: dict[str,
     path = folder / f"step-{step:09d}.safetensors"
     write_tensors(path, tensors, header)
     for old in _all(folder)[:-keep]:
-        try:
+        with explained(f"{old} must be removable", "Check its permissions"):
             old.unlink(missing_ok=True)
-        except OSError as error:
-            raise FileError(f"{old} must be removable; got {error.strerror or error}. Check its permissions") from error
     return path
 
 

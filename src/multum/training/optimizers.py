@@ -76,7 +76,7 @@ class Optimizers:
 
     def state(self) -> dict[str, Tensor]:
         """Everything the optimizers remember, as named tensors."""
-        named = {}
+        named: dict[str, Tensor] = {}
         for k, optimizer in self._named():
             saved = optimizer.state_dict()
             counts = {f"group{i}": {"step": g.get("step")} for i, g in enumerate(saved["param_groups"])}  # LAMB's

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column
 from torch import Tensor
 
-from ..errors import ConfigError, FileError, TrainingError
-from ..files import write_text
+from ..errors import ConfigError, TrainingError
+from ..files import explained, write_text
 from ..outputs.loss import loss
 
 __all__ = ["LIMIT", "Bar", "History", "Log", "Tally", "is_lost", "lost"]
@@ -103,15 +102,9 @@ class Log:
         with self._writing():
             return SummaryWriter(str(self.events))
 
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise FileError(
-                f"{self.events} must be writable; got {error.strerror or error}. Free space there, check its "
-                "permissions, or train without tensorboard"
-            ) from error
+    def _writing(self) -> AbstractContextManager[None]:
+        fix = "Free space there, check its permissions, or train without tensorboard"
+        return explained(f"{self.events} must be writable", fix)
 
 
 class Bar:
