@@ -10,6 +10,7 @@ too much runs on a thinner base network (`thin`), whose width is then part of th
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import math
 from collections.abc import Callable
@@ -115,10 +116,7 @@ def thinner(model: str, share: float) -> str:
     >>> thinner("small-cnn", 0.5), thinner("wrn-10-1:bias=none", 1)
     ('small-cnn:thin=0.5', 'wrn-10-1:bias=none')
     """
-    if share == 1:
-        return model
-    has_fields = "=" in model
-    return f"{model}{',' if has_fields else ':'}thin={share:g}"
+    return model if share == 1 else f"{model}{',' if '=' in model else ':'}thin={share:g}"
 
 
 def _largest(
@@ -126,20 +124,14 @@ def _largest(
 ) -> tuple[Method, str] | None:
     """Costs grow with the step, so halving finds the last one that fits; None where there is none that can be built."""
 
-    def over(step: int) -> bool:
+    def over(step: int) -> bool | None:
         try:
             return not fits(*attempt(step))
-        except MultumError:  # too small to be built
-            return False
+        except MultumError:
+            return None  # too small to be built
 
-    low, high = 0, STEPS + 1  # low is not over the budget, high counts as over
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if over(middle) else (middle, high)
-    try:
-        return attempt(low) if low and fits(*attempt(low)) else None
-    except MultumError:
-        return None
+    step = bisect.bisect_left(range(1, STEPS + 1), True, key=lambda step: over(step) is True)
+    return attempt(step) if step and over(step) is False else None
 
 
 def _cost_of(method: Method, model: str, data: Data) -> Cost:

@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .corruptions.filters import luminance
 from .names import place_and_fields
 from .parts import Data, Part, assembled, split
 
@@ -35,21 +36,22 @@ CACHED_BYTES = 2**29
 
 
 class Images:
-    """Image files in the place of a tensor. Shape: [n, 3, size, size], uint8; `images[rows]` decodes those rows.
+    """Image files in the place of a tensor. Shape: [n, channels, size, size], uint8; `images[rows]` decodes those rows.
 
     Args:
         cache: where decoded images stay; None: nowhere.
+        channels: 3, or 1 for the luminance.
     """
 
     dtype = torch.uint8
     ndim = 4
 
-    def __init__(self, files: Sequence[Path], size: int, cache: dict[Path, Tensor] | None = None):
-        self.files, self.size, self.cache = tuple(files), size, cache
+    def __init__(self, files: Sequence[Path], size: int, cache: dict[Path, Tensor] | None = None, *, channels: int = 3):
+        self.files, self.size, self.cache, self.channels = tuple(files), size, cache, channels
 
     @property
     def shape(self) -> torch.Size:
-        return torch.Size((len(self.files), 3, self.size, self.size))
+        return torch.Size((len(self.files), self.channels, self.size, self.size))
 
     def __len__(self) -> int:
         return len(self.files)
@@ -63,7 +65,7 @@ class Images:
     def take(self, rows: Any) -> Images:
         """These files, still not decoded."""
         index = torch.arange(len(self.files))[rows].flatten().tolist()
-        return Images([self.files[i] for i in index], self.size, self.cache)
+        return Images([self.files[i] for i in index], self.size, self.cache, channels=self.channels)
 
     def _image(self, file: Path) -> Tensor:
         if self.cache is None:
@@ -76,7 +78,8 @@ class Images:
         from PIL import ImageOps
 
         with _opened(file) as picture:
-            return squared(ImageOps.exif_transpose(picture).convert("RGB"), self.size)
+            image = squared(ImageOps.exif_transpose(picture).convert("RGB"), self.size)
+        return image if self.channels == 3 else luminance(image[None])[0].round().to(torch.uint8)
 
 
 def squared(picture: Any, size: int) -> Tensor:

@@ -41,8 +41,7 @@ def load(place: str, name: str, seed: int) -> Data:
     classes = tuple(getattr(chosen[0].features[label], "names", None) or ())
     if not classes and isinstance(chosen[0][:1][label][0], str):
         classes = tuple(sorted({*chosen[0][label]}))
-    look = _Look.of(chosen[0][:1][image][0], where, image)
-    look.check_memory(sum(len(rows) for rows in chosen), where)
+    look = _look(chosen[0][:1][image][0], sum(len(rows) for rows in chosen), where, image)
     images = [_images(rows, image, look) for rows in chosen]
     if any(x is None for x in images):
         look = look._replace(side=min(LARGEST, *look.size))
@@ -89,19 +88,19 @@ class _Look(NamedTuple):
     size: tuple[int, int]
     side: int | None = None
 
-    @classmethod
-    def of(cls, picture: Any, where: str, column: str) -> _Look:
-        if not hasattr(picture, "convert"):
-            raise DataError(f"image must name a column of images; got {column} of hf:{where}, a {type(picture)}")
-        return cls("L" if picture.mode in ("1", "L") else "RGB", picture.size)
 
-    def check_memory(self, count: int, where: str) -> None:
-        needed = count * len(self.mode) * self.size[0] * self.size[1]
-        if needed > MOST_BYTES:
-            raise DataError(
-                f"a set from the hub must fit into {MOST_BYTES / 2**30:.0f} GB of memory; hf:{where} takes about "
-                f"{needed / 2**30:.0f} GB. Save its images to class folders and use folder:DIR"
-            )
+def _look(picture: Any, count: int, where: str, column: str) -> _Look:
+    """What the first of so many images looks like, where all of them fit into memory."""
+    if not hasattr(picture, "convert"):
+        raise DataError(f"image must name a column of images; got {column} of hf:{where}, a {type(picture)}")
+    mode = "L" if picture.mode in ("1", "L") else "RGB"
+    needed = count * len(mode) * picture.size[0] * picture.size[1]
+    if needed > MOST_BYTES:
+        raise DataError(
+            f"a set from the hub must fit into {MOST_BYTES / 2**30:.0f} GB of memory; hf:{where} takes about "
+            f"{needed / 2**30:.0f} GB. Save its images to class folders and use folder:DIR"
+        )
+    return _Look(mode, picture.size)
 
 
 def _images(rows: Any, column: str, look: _Look) -> Tensor | None:

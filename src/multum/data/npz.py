@@ -18,7 +18,7 @@ from torch import Tensor
 from ..errors import DataError
 from .parts import Data, Part, assembled
 
-__all__ = ["examples", "load", "read_test_examples"]
+__all__ = ["examples", "load", "read_arrays", "read_test_examples"]
 
 Arrays = dict[str, np.ndarray]
 
@@ -28,7 +28,7 @@ def load(place: str, name: str, seed: int) -> Data:
     path = Path(place).expanduser()
     if not path.is_file():
         raise DataError(f"npz:FILE must name a file; there is none at {path}")
-    arrays = _arrays(path)
+    arrays = read_arrays(path)
     if {"x_train", "y_train", "x_test", "y_test"} <= set(arrays):
         train, test = (_part(arrays, f"x_{part}", f"y_{part}") for part in ("train", "test"))
     elif {"X", "y", "train_idx", "test_idx"} <= set(arrays):
@@ -42,15 +42,15 @@ def load(place: str, name: str, seed: int) -> Data:
         train, test = both.rows(part != 2), both.rows(part == 2)
     else:
         raise DataError(
-            f"{path} must hold x_train, y_train, x_test, y_test (or X, y, train_idx, test_idx; or x_num, x_cat, y, "
-            f"part); got {', '.join(sorted(arrays)) or 'no arrays'}"
+            f"{path} must hold plain numpy arrays: x_train, y_train, x_test, y_test (or X, y, train_idx, test_idx; or "
+            f"x_num, x_cat, y, part); got {', '.join(sorted(arrays)) or 'no arrays'}"
         )
     return assembled(name, "regression" if train.y.is_floating_point() else "classification", train, test)
 
 
 def read_test_examples(path: Path) -> Tensor | None:
     """The examples of `x_test` alone, where there are some."""
-    arrays = _arrays(path, only="x_test")
+    arrays = read_arrays(path, only="x_test")
     return examples(arrays["x_test"]) if arrays else None
 
 
@@ -64,12 +64,18 @@ def examples(x: np.ndarray) -> Tensor:
     return t
 
 
-def _arrays(path: Path, only: str | None = None) -> Arrays:
+def read_arrays(path: Path, only: str | None = None) -> Arrays:
+    """The arrays of a .npz file by name, or the one of a .npy file by the file's."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            return {key: file[key] for key in file.files if only in (None, key)}
+        loaded = np.load(path, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            return {path.stem: loaded}
+        with loaded:
+            return {key: loaded[key] for key in loaded.files if only in (None, key)}
     except Exception as error:  # numpy and zipfile raise what the bytes happen to look like
-        raise DataError(f"{path} must be a file of plain numpy arrays; got {type(error).__name__}: {error}") from error
+        raise DataError(
+            f"{path} must hold plain numpy arrays; got {type(error).__name__}: {error}. Save it with np.save"
+        ) from error
 
 
 def _part(arrays: Arrays, x: str, y: str) -> Part:

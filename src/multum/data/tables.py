@@ -15,7 +15,6 @@ it is text, true/false, or whole numbers of at most 20 values that occur twice o
 from __future__ import annotations
 
 import re
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,17 +25,17 @@ from torch import Tensor
 
 from ..errors import DataError, did_you_mean
 from .columns import Column, as_numbers, as_words, fit_column, in_order, is_category
+from .frames import listed, read_frame
 from .names import place_and_fields
 from .parts import Data, Part, assembled, split
 
-__all__ = ["Table", "load", "read_frame"]
+__all__ = ["Table", "load"]
 
 _NAMELESS = re.compile(r"Unnamed: \d+|")  # as pandas calls them: numbers of rows, more often than not
 FIELDS = ("target", "task", "test", "drop", "sep", "decimal")
 TASKS = ("classification", "regression")
 FEWEST_ROWS = 10
 MOST_WHOLE_NUMBERS = 20
-SHOWN = 8  # names in a list that a person reads
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Table:
         absent = [column.name for column in self.columns if column.name not in frame.columns]
         if absent:
             raise DataError(
-                f"rows must have the columns of {self.file.name}; they lack {_listed(absent)}. "
+                f"rows must have the columns of {self.file.name}; they lack {listed(absent)}. "
                 + did_you_mean(absent[0], map(str, frame.columns))
             )
         return torch.from_numpy(np.concatenate([c.encode(frame[c.name]) for c in self.columns], axis=1))
@@ -84,15 +83,15 @@ class Table:
         numbers = [c.name for c in self.columns if c.categories is None]
         kinds = [f"{c.name} ({len(c.categories)})" for c in self.columns if c.categories is not None]
         gaps = [c.name for c in self.columns if c.missing]
-        into = f" into {len(self.classes)} classes ({_listed(self.classes)})" if self.classes else ""
+        into = f" into {len(self.classes)} classes ({listed(self.classes)})" if self.classes else ""
         parts = [
             f"{self.file.name}: {self.task} of {self.target!r}{into}, {self.why}",
             f"{self.rows[0]} rows for training and {self.rows[1]} for testing",
             f"{self.untargeted} rows without a target are left out" if self.untargeted else "",
-            f"numbers ({len(numbers)}): {_listed(numbers)}" if numbers else "",
-            f"categories ({len(kinds)}): {_listed(kinds)}" if kinds else "",
-            f"cells are missing in {_listed(gaps)}" if gaps else "no cell is missing in training",
-            "left out: " + _listed([f"{n} ({why})" for n, why in self.left_out.items()]) if self.left_out else "",
+            f"numbers ({len(numbers)}): {listed(numbers)}" if numbers else "",
+            f"categories ({len(kinds)}): {listed(kinds)}" if kinds else "",
+            f"cells are missing in {listed(gaps)}" if gaps else "no cell is missing in training",
+            "left out: " + listed([f"{n} ({why})" for n, why in self.left_out.items()]) if self.left_out else "",
             f"{len(self.names)} inputs in all",
         ]
         return "; ".join(part for part in parts if part) + "."
@@ -151,52 +150,6 @@ def load(place: str, name: str, seed: int) -> Data:
     return assembled(name, task, *parts, classes=classes, table=table)
 
 
-def read_frame(path: Path, sep: str | None = None, decimal: str = ".", *, parquet: bool = False) -> pd.DataFrame:
-    """A csv or parquet file as a frame whose columns have names of their own."""
-    if not path.is_file():
-        raise DataError(f"a table must be a csv or parquet file; there is none at {path}")
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            frame = _read(path, sep, decimal, parquet or path.suffix.lower() in (".parquet", ".pq"))
-    except DataError:
-        raise
-    except ImportError as error:
-        raise DataError(
-            f"parquet files must be read by pyarrow, which cannot be imported ({error}). Install it: pip install "
-            "'multum[parquet]', or save the table as csv"
-        ) from error
-    except (ValueError, OSError, EOFError, pd.errors.ParserWarning) as error:
-        raise DataError(
-            f"{path} must be a table, every row as long as the line of names, saved as UTF-8 (or parquet); got "
-            f"{str(error).strip()}"
-        ) from error
-    frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
-    _check_names(path, [*frame.columns])
-    return frame
-
-
-def _check_names(path: Path, names: list[str]) -> None:
-    double = sorted({name for name in names if names.count(name) > 1})
-    if double:
-        raise DataError(f"every column must have a name of its own; {path} has more than one {_listed(double)}")
-
-
-def _read(path: Path, sep: str | None, decimal: str, parquet: bool) -> pd.DataFrame:
-    if parquet:
-        frame = pd.read_parquet(path)
-        return frame.reset_index(drop=not any(frame.index.names))
-    if sep is None:
-        sep = max(",;|\t", key=lambda mark: len(pd.read_csv(path, sep=mark, nrows=0).columns))
-    sep = {"tab": "\t", "\\t": "\t"}.get(sep, sep)
-    spaces = sep != "\t"
-    # pandas would call a second column "a" by the name "a.1".
-    head = pd.read_csv(path, sep=sep, header=None, nrows=1, dtype=str, skipinitialspace=spaces, keep_default_na=False)
-    _check_names(path, [name for name in map(str.strip, head.iloc[0]) if name])
-    more = {"index_col": False, "low_memory": False, "skipinitialspace": spaces, "na_values": ["?"]}
-    return pd.read_csv(path, sep=sep, decimal=decimal, **more)
-
-
 def _column(text: str, frame: pd.DataFrame, field: str) -> str:
     if text in frame.columns:
         return text
@@ -251,7 +204,7 @@ def _targets(target: pd.Series, classes: tuple[str, ...]) -> Tensor:
     unseen = sorted(set(words) - set(classes))
     if unseen:
         raise DataError(
-            f"every class must occur in the training part; {target.name!r} is {_listed(unseen)} in the test file "
+            f"every class must occur in the training part; {target.name!r} is {listed(unseen)} in the test file "
             "alone. Move some of these rows over, or leave them out"
         )
     place = np.array([classes.index(word) for word in words], dtype=np.int64)
@@ -262,7 +215,7 @@ def _check_columns(path: Path, test: pd.DataFrame, train: pd.DataFrame) -> None:
     absent = [c for c in train.columns if c not in test.columns]
     new = [c for c in test.columns if c not in train.columns]
     if absent or new:
-        said = [f"lacks {_listed(absent)}"] * bool(absent) + [f"has {_listed(new)} besides"] * bool(new)
+        said = [f"lacks {listed(absent)}"] * bool(absent) + [f"has {listed(new)} besides"] * bool(new)
         raise DataError(
             f"a test file must have the columns of the training file; {path} {' and '.join(said)}. "
             "Name them alike, or drop=COLUMN"
@@ -290,12 +243,6 @@ def _fitted(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], dict[s
     if not columns:
         raise DataError(
             f"a table must have a column to predict from; {path} has none: "
-            + (_listed([f"{n} ({why})" for n, why in left_out.items()]) or "the target is its only one")
+            + (listed([f"{n} ({why})" for n, why in left_out.items()]) or "the target is its only one")
         )
     return tuple(columns), left_out
-
-
-def _listed(names: list[str] | tuple[str, ...]) -> str:
-    """The first of them, and how many more."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

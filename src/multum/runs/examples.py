@@ -17,11 +17,11 @@ import torch
 from torch import Tensor
 
 from ..data import Data
-from ..data.corruptions.filters import luminance
 from ..data.folder import KINDS, Images
+from ..data.frames import read_frame
 from ..data.npz import examples as as_examples
-from ..data.tables import read_frame
-from ..errors import DataError, first_line
+from ..data.npz import read_arrays
+from ..errors import DataError
 
 __all__ = ["read_examples"]
 
@@ -66,13 +66,7 @@ def _rows(path: Path, data: Data) -> Tensor:
 
 
 def _array(path: Path, data: Data) -> Tensor:
-    try:
-        loaded = np.load(path, allow_pickle=False)
-        arrays = {path.stem: loaded} if isinstance(loaded, np.ndarray) else {key: loaded[key] for key in loaded.files}
-    except Exception as error:  # numpy raises what the bytes happen to look like
-        raise DataError(
-            f"{path} must hold plain numpy arrays; got {first_line(error)}. Save it with np.save"
-        ) from error
+    arrays = read_arrays(path)
     name = next((n for n in NAMES if n in arrays), None) if len(arrays) != 1 else next(iter(arrays))
     if name is None:
         raise DataError(
@@ -129,18 +123,4 @@ def _images(path: Path, data: Data) -> tuple[list[str], Any]:
         files, names = [path] if path.is_file() else [], [path.name]
     if not files:
         raise DataError(f"{path} must hold images ({', '.join(sorted(KINDS))}); got none. Check its name")
-    pictures = Images(files, shape[1])
-    return names, pictures if shape[0] == 3 else _Grey(pictures)
-
-
-class _Grey:
-    """Images as one channel. Shape: [n, 1, size, size], uint8."""
-
-    def __init__(self, images: Images):
-        self.images = images
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, rows: Any) -> Tensor:
-        return luminance(self.images[rows]).round().to(torch.uint8)
+    return names, Images(files, shape[1], channels=shape[0])

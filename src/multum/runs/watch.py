@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -80,57 +81,37 @@ class Watch:
 
     def drawn(self) -> Group:
         """The table now."""
-        table = self._seeds() if len({c.seed for c in self.cells}) <= MOST_SEEDS else self._counts()
         share = sum(map(self.progress, self.cells)) / max(1, len(self.cells))
         left = self.seconds_left()
         line = Table.grid(padding=(0, 2))
         line.add_row(
             ProgressBar(total=1.0, completed=share, width=40),
             f"{len(self.ended)}/{len(self.cells)} cells",
-            f"{_clock(time.monotonic() - self.started)} elapsed",
-            "" if left is None else f"about {_clock(left)} left",
+            f"{timedelta(seconds=int(time.monotonic() - self.started))} elapsed",
+            "" if left is None else f"about {timedelta(seconds=int(left))} left",
         )
-        return Group(table, line)
+        return Group(self._table(), line)
 
-    def _rows(self) -> dict[str, list[Cell]]:
-        rows: dict[str, list[Cell]] = {}
-        for cell in self.cells:
-            rows.setdefault(self.titles[cell.name], []).append(cell)
-        return rows
-
-    def _seeds(self) -> Table:
-        """A column a seed."""
+    def _table(self) -> Table:
+        """A column a seed; with too many seeds, how many are done, where rows that have not begun wait unseen."""
         seeds = sorted({c.seed for c in self.cells})
-        table = Table("method", *(f"seed {s}" for s in seeds), box=None, padding=(0, 2), header_style="dim")
-        for title, cells in self._rows().items():
-            marks = {c.seed: self._mark(c) for c in cells}
-            table.add_row(title, *(marks.get(s, Text("")) for s in seeds))
-        return table
-
-    def _counts(self) -> Table:
-        """So many seeds that only how many are done can be shown; rows that have not begun wait unseen."""
-        table = Table("method", "done", "failed", box=None, padding=(0, 2), header_style="dim")
-        for title, cells in self._rows().items():
+        few = len(seeds) <= MOST_SEEDS
+        head = [f"seed {s}" for s in seeds] if few else ["done", "failed"]
+        table = Table("method", *head, box=None, padding=(0, 2), header_style="dim")
+        for title in dict.fromkeys(self.titles.values()):
+            cells = [c for c in self.cells if self.titles[c.name] == title]
             ended = [self.ended[c.name] for c in cells if c.name in self.ended]
-            if ended or any(c.name in self.begun_at for c in cells):
-                failed = sum(not outcome.done for outcome in ended)
+            failed = sum(not outcome.done for outcome in ended)
+            if few:
+                marks = {c.seed: self._mark(c) for c in cells}
+                table.add_row(title, *(marks.get(s, "") for s in seeds))
+            elif ended or any(c.name in self.begun_at for c in cells):
                 table.add_row(title, f"{len(ended) - failed}/{len(cells)}", Text(str(failed or ""), "red"))
         return table
 
     def _mark(self, cell: Cell) -> Text:
         if cell.name in self.ended:
-            outcome = self.ended[cell.name]
-            return Text("done", "green") if outcome.done else Text("failed", "red")
+            return Text("done", "green") if self.ended[cell.name].done else Text("failed", "red")
         if cell.name in self.begun_at:
             return Text(f"{100 * self.progress(cell):.0f} %", "yellow")
         return Text("waiting", "dim")
-
-
-def _clock(seconds: float) -> str:
-    """
-    >>> _clock(75), _clock(3675)
-    ('1:15', '1:01:15')
-    """
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

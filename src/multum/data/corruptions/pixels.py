@@ -7,15 +7,7 @@ from torch import Tensor
 
 from .filters import Draws, to_bytes, unit
 
-__all__ = [
-    "brightness",
-    "contrast",
-    "gaussian_noise",
-    "impulse_noise",
-    "saturate",
-    "shot_noise",
-    "speckle_noise",
-]
+__all__ = ["brightness", "contrast", "gaussian_noise", "impulse_noise", "saturate", "shot_noise", "speckle_noise"]
 
 
 def gaussian_noise(x: Tensor, draws: Draws, sd: float) -> Tensor:

@@ -10,14 +10,7 @@ from torch import Tensor
 
 from .filters import Draws, blur, correlate, motion, resampled, to_bytes, unit, zoom_taps
 
-__all__ = [
-    "defocus_blur",
-    "elastic_transform",
-    "gaussian_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-]
+__all__ = ["defocus_blur", "elastic_transform", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"]
 
 
 def gaussian_blur(x: Tensor, draws: Draws, sd: float) -> Tensor:
