@@ -71,7 +71,7 @@ def test_memory_does_not_grow_with_examples():
     few, many = stream(logits[:, :100], labels[:100], 50), stream(logits, labels, 50)
     assert numbers_held(few) == numbers_held(many) < 1000
     kept = stream(logits, labels, 50, keep=True)
-    per_example = 6 + 2 * (1 + 3) + 3  # scores; confidence and hit of the ensemble and 3 members; hit, NLL and Brier
+    per_example = 6 + 2 * (1 + 3) + 2  # scores; confidence and hit of the ensemble and 3 members; NLL and Brier
     assert numbers_held(kept) - numbers_held(many) == 2000 * per_example
 
 

@@ -7,7 +7,8 @@ asked to, and never to the outputs themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -32,7 +33,9 @@ __all__ = [
 ]
 
 SLICE = 2**20  # numbers worked on at once: they stay in the cache, and memory does not grow with the examples
-Table = dict[str, Tensor]  # by metric: of the ensemble and of each member, [1 + members], float64
+CONFIDENCE, CORRECT = "confidence", "accuracy"  # of every example: what rankings are made of
+
+Table: TypeAlias = dict[str, Tensor]  # by metric; of the ensemble, then of each member: [1 + members, ...]
 
 
 def classification_metrics(prediction: Prediction, labels: Tensor, *, bins: int = 15) -> dict[str, float]:
@@ -99,11 +102,7 @@ def regression_metrics(
     table: Table = {}
     for metric, how in computed(NUMBERS, Mean, Whole):
         rows = [prediction, *(alone if metric.of_members else ())]
-        if isinstance(how, Mean):
-            values = [how.then(float(how.values(row, targets).double().mean())) for row in rows]
-        else:
-            values = [how.of(row, targets) for row in rows]
-        table[metric.key] = torch.tensor(values, dtype=torch.float64)
+        table[metric.key] = torch.tensor([how.of(row, targets) for row in rows], dtype=torch.float64)
     return _with_gains(table)
 
 
@@ -138,7 +137,7 @@ class Accumulator:
     """Sums over batches: the same numbers as `classification_metrics` and `diversity_metrics` on all examples at once.
 
     ``keep`` holds on to each example's scores, confidences, hits and losses, for the metrics that rank all examples and
-    for paired tests: 38 + 5 M bytes per example for M members in float32. Without labels (OOD data) only diversity and
+    for paired tests: 37 + 5 M bytes per example for M members in float32. Without labels (OOD data) only diversity and
     scores come out.
 
     >>> accumulator = Accumulator()
@@ -153,8 +152,9 @@ class Accumulator:
         self.bins = bins
         self.keep = keep
         self._pairs: PairSums | None = None
-        self._sums: dict[str, Tensor] | None = None
-        self._kept: list[dict[str, Tensor]] = []
+        self._sums: Table | None = None
+        self._values: list[Table] = []
+        self._scores: list[Table] = []
 
     @property
     def count(self) -> int:
@@ -169,41 +169,36 @@ class Accumulator:
         prediction = outputs if isinstance(outputs, Prediction) else Prediction.from_logits(outputs)
         pairs = pair_sums(prediction, labels)
         pairs = pairs if self._pairs is None else self._pairs + pairs
-        sums = self._sums
-        kept: dict[str, Tensor] = {}
         if labels is not None:
-            batch, kept = _batch(prediction, labels, self.bins)
-            sums = batch if sums is None else {key: sums[key] + batch[key] for key in sums}
+            batch, values = _batch(prediction, labels, self.bins)
+            self._sums = batch if self._sums is None else {key: total + batch[key] for key, total in self._sums.items()}
+            if self.keep:
+                self._values.append(values)
         if self.keep:
-            kept |= {f"score {name}": score.flatten() for name, score in ood.scores(prediction).items()}
-            self._kept.append({name: values.cpu() for name, values in kept.items()})
-        self._pairs, self._sums = pairs, sums
+            self._scores.append({name: score.flatten().cpu() for name, score in ood.scores(prediction).items()})
+        self._pairs = pairs
 
     def compute(self) -> dict[str, float]:
         """Everything measured so far by name: `classification_metrics` (with labels), then `diversity_metrics`."""
         pairs = self._added()
-        numbers: dict[str, float] = {}
-        if self._sums is not None:
-            kept = {name: self._all(name) for name in ("confidence", "correct")} if self.keep else None
-            numbers = _with_gains(_table(self._sums, kept, self.count, self.bins))
-        return numbers | _diversity(pairs)
+        if self._sums is None:
+            return _diversity(pairs)
+        values = _joined(self._values) if self.keep else None
+        return _with_gains(_table(self._sums, values, self.count, self.bins)) | _diversity(pairs)
 
-    def scores(self) -> dict[str, Tensor]:
+    def scores(self) -> Table:
         """Every example's scores by name, as :func:`multum.metrics.scores` gives them, for `detection`."""
         self._check_kept("scores")
-        return {name: self._all(f"score {name}") for name in ood.SCORES}
+        return _joined(self._scores)
 
     def confidence_and_correct(self) -> tuple[Tensor, Tensor]:
         """Every example's confidence and whether it is right, for curves: ``[examples]`` each."""
-        self._check_kept("confidences")
-        self._labelled()
-        return self._all("confidence")[0], self._all("correct")[0]
+        values = self._labelled_values("confidences")
+        return values[CONFIDENCE][0], values[CORRECT][0]
 
-    def example_values(self) -> dict[str, Tensor]:
+    def example_values(self) -> Table:
         """What each example contributes to the ensemble's accuracy, NLL, ..., for paired tests: ``[examples]`` each."""
-        self._check_kept("values")
-        self._labelled()
-        return {m.key: self._all(f"value {m.key}") for m, _ in computed(CLASSES, Mean) if m.per_example}
+        return {key: rows[0] for key, rows in self._labelled_values("values").items() if key != CONFIDENCE}
 
     def reliability(self) -> ReliabilityCurve:
         """The ensemble's reliability diagram, from sums alone."""
@@ -219,16 +214,18 @@ class Accumulator:
             raise MetricError("an accumulator must be given a batch before it computes; got none. Call add first")
         return self._pairs
 
-    def _labelled(self) -> dict[str, Tensor]:
+    def _labelled(self) -> Table:
         if self._sums is None:
             raise MetricError("labels must be added to tell which examples are right; got none")
         return self._sums
 
-    def _all(self, name: str) -> Tensor:
-        return torch.cat([kept[name] for kept in self._kept], dim=-1)
+    def _labelled_values(self, what: str) -> Table:
+        self._check_kept(what)
+        self._labelled()
+        return _joined(self._values)
 
     def _check_kept(self, what: str) -> None:
-        if not self.keep or not self._kept:
+        if not self.keep or not self.count:
             raise MetricError(
                 f"{what} of all examples need keep=True and at least one batch; got keep={self.keep}, "
                 f"{self.count} examples. Use Accumulator(keep=True)"
@@ -237,53 +234,54 @@ class Accumulator:
 
 def _whole_table(prediction: Prediction, labels: Tensor, bins: int) -> Table:
     check_prediction(prediction)
-    sums, kept = _batch(prediction, labels, bins)
-    return _table(sums, kept, kept["correct"].shape[1], bins)
+    sums, values = _batch(prediction, labels, bins)
+    return _table(sums, values, values[CORRECT].shape[1], bins)
 
 
-def _batch(prediction: Prediction, labels: Tensor, bins: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """What adds up over batches, by metric ``[1 + members, ...]``, and what each example contributes."""
+def _batch(prediction: Prediction, labels: Tensor, bins: int) -> tuple[Table, Table]:
+    """What adds up over batches, ``[1 + members, ...]``, and what each example contributes, ``[..., examples]``."""
     labels = check_labels(labels, prediction.logits[0])
-    sums: dict[str, list[Tensor]] = {}
-    kept: dict[str, Tensor] = {}
-    confidences: list[Tensor] = []
-    corrects: list[Tensor] = []
+    values: dict[str, list[Tensor]] = {}
     for log_probs in (prediction.log_probs, *(z.log_softmax(1) for z in prediction.logits)):
-        confidence, correct, values = _example_values(log_probs, labels)
-        for metric, how in computed(CLASSES, Mean, Sums):
-            own = values[metric.key] if isinstance(how, Mean) else None
-            total = own.double().sum() if own is not None else how.sums(confidence, correct, bins)
-            sums.setdefault(metric.key, []).append(total.cpu())
-            if own is not None and metric.per_example and not confidences:  # the ensemble itself
-                kept[f"value {metric.key}"] = own
-        confidences.append(confidence)
-        corrects.append(correct)
-    kept |= {"confidence": torch.stack(confidences), "correct": torch.stack(corrects)}
-    return {key: torch.stack(rows) for key, rows in sums.items()}, kept
+        for key, own in _example_values(log_probs, labels).items():
+            values.setdefault(key, []).append(own)
+    ranked = list(zip(values[CONFIDENCE], values[CORRECT], strict=True))
+    sums, kept = {}, {CONFIDENCE: values[CONFIDENCE]}
+    for metric, how in computed(CLASSES, Mean, Sums):
+        if isinstance(how, Mean):
+            totals = [own.double().sum() for own in values[metric.key]]
+        else:
+            totals = [how.sums(confidence, correct, bins) for confidence, correct in ranked]
+        sums[metric.key] = torch.stack(totals).cpu()
+        if metric.per_example:  # rankings ask for the members' hits too, nothing for their other values
+            kept[metric.key] = values[metric.key][: None if metric.key == CORRECT else 1]
+    return sums, {key: torch.stack(rows).cpu() for key, rows in kept.items()}
 
 
-def _example_values(log_probs: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Confidence, whether it is right, and the value of every `Mean`, of each example; slice by slice."""
+def _example_values(log_probs: Tensor, labels: Tensor) -> Table:
+    """The confidence and the value of every `Mean`, of each example; slice by slice."""
     step = max(1, SLICE // max(1, log_probs[:1].numel()))
     slices = (Classified(*rows) for rows in zip(log_probs.split(step), labels.split(step), strict=True))
-    means = list(computed(CLASSES, Mean))
-    parts = [(s.confidence, s.correct, *(how.values(s) for _, how in means)) for s in slices]
-    confidence, correct, *values = (torch.cat(rows).flatten() for rows in zip(*parts, strict=True))
-    return confidence, correct, {metric.key: own for (metric, _), own in zip(means, values, strict=True)}
+    of = {CONFIDENCE: lambda examples: examples.confidence, **{m.key: how.values for m, how in computed(CLASSES, Mean)}}
+    return _joined([{key: values(s).flatten() for key, values in of.items()} for s in slices])
 
 
-def _table(sums: Mapping[str, Tensor], kept: Mapping[str, Tensor] | None, count: int, bins: int) -> Table:
+def _joined(parts: Sequence[Table]) -> Table:
+    return {key: torch.cat([part[key] for part in parts], dim=-1) for key in parts[0]}
+
+
+def _table(sums: Table, values: Table | None, count: int, bins: int) -> Table:
     table: Table = {}
     for metric, how in computed(CLASSES, Mean, Sums, Whole):
         if isinstance(how, Mean):
-            values = [how.then(mean) for mean in (sums[metric.key] / count).tolist()]
+            numbers = [how.then(mean) for mean in (sums[metric.key] / count).tolist()]
         elif isinstance(how, Sums):
-            values = [how.then(row) for row in sums[metric.key]]
-        elif kept is not None:
-            values = [how.of(*row, bins) for row in zip(kept["confidence"], kept["correct"], strict=True)]
+            numbers = [how.then(row) for row in sums[metric.key]]
+        elif values is not None:
+            numbers = [how.of(*row, bins) for row in zip(values[CONFIDENCE], values[CORRECT], strict=True)]
         else:
             continue
-        table[metric.key] = torch.tensor(values[: None if metric.of_members else 1], dtype=torch.float64)
+        table[metric.key] = torch.tensor(numbers[: None if metric.of_members else 1], dtype=torch.float64)
     return table
 
 

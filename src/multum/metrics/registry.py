@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 from torch import Tensor
@@ -38,6 +39,10 @@ class Mean:
 
     values: Callable[..., Tensor]  # [batch, ...]
     then: Callable[[float], float] = float  # from the mean to the metric
+
+    def of(self, *examples: Any) -> float:
+        """The metric of some examples, all at once."""
+        return self.then(float(self.values(*examples).double().mean()))
 
 
 @dataclass(frozen=True)
@@ -108,6 +113,9 @@ class Metric:
 
     def value(self, result: Mapping[str, Any]) -> float | None:
         """Its value in the result of one cell; None where it was not measured."""
+        if isinstance(self.of, Detection):  # the mean over OOD sets, of the score that everybody reports
+            cells = [scores["msp"][self.key] for scores in result["numbers"].get("ood", {}).values()]
+            return sum(cells) / len(cells) if cells else None
         return self.read(result) if self.read is not None else result["numbers"].get(self.key)
 
 
@@ -129,42 +137,35 @@ def computed(task: str, *kinds: type) -> Iterator[tuple[Metric, Any]]:
     return ((metric, metric.of) for metric in METRICS if metric.task in (None, task) and isinstance(metric.of, kinds))
 
 
-def _over_ood_sets(key: str) -> Callable[[Mapping[str, Any]], float | None]:
-    """The mean over OOD sets, of the score that everybody reports."""
-
-    def read(result: Mapping[str, Any]) -> float | None:
-        cells = [scores["msp"][key] for scores in result["numbers"].get("ood", {}).values()]
-        return sum(cells) / len(cells) if cells else None
-
-    return read
-
-
 def _epistemic_share(result: Mapping[str, Any]) -> float | None:
     numbers = result["numbers"]
     total = numbers.get("epistemic", 0.0) + numbers.get("aleatoric", 0.0)
     return numbers["epistemic"] / total if total else None
 
 
-def _coverage(level: float) -> Mean:
-    def values(prediction: RegressionPrediction, targets: Tensor) -> Tensor:
-        low, high = prediction.interval(level)
+def _intervals(level: int) -> tuple[Metric, Metric]:
+    """How often the mixture's central interval of this level, in %, holds the target, and how wide it is."""
+
+    def inside(prediction: RegressionPrediction, targets: Tensor) -> Tensor:
+        low, high = prediction.interval(level / 100)
         return (low <= targets) & (targets <= high)
 
-    return Mean(values)
-
-
-def _width(level: float) -> Mean:
-    def values(prediction: RegressionPrediction, targets: Tensor) -> Tensor:
-        low, high = prediction.interval(level)
+    def width(prediction: RegressionPrediction, targets: Tensor) -> Tensor:
+        low, high = prediction.interval(level / 100)
         return high - low
 
-    return Mean(values)
+    of_mixture: dict[str, Any] = {"of_members": False, "column": level == 95}
+    inside_help, width_help = f"targets inside their {level} % interval", f"mean width of the {level} % intervals"
+    return (
+        Metric(f"coverage_{level}", "coverage", "%", None, "quality", inside_help, NUMBERS, Mean(inside), **of_mixture),
+        Metric(f"width_{level}", "width", "", "lower", "quality", width_help, NUMBERS, Mean(width), **of_mixture),
+    )
 
 
 CLASSES, NUMBERS = "classification", "regression"
 _NLL = ("nll", "NLL", "", "lower", "quality", "negative log-likelihood per test example, in nats")
-_NUMBERS: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of the mixture alone
 _HIDDEN: dict[str, Any] = {"column": False}  # measured, and in no table of a comparison
+_MIXTURE: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of a regression's mixture alone
 
 METRICS: tuple[Metric, ...] = (
     # -- quality
@@ -203,61 +204,35 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         *("nll_moments", "NLL of moments", "", "lower", "quality", "NLL of one Gaussian with the mixture's moments"),
         of=Mean(lambda prediction, targets: regression.example_nll(prediction, targets, of="moments")),
-        **_NUMBERS | _HIDDEN,
+        **_MIXTURE | _HIDDEN,
     ),
-    *(
-        metric
-        for level in (50, 90, 95)
-        for metric in (
-            Metric(
-                *(f"coverage_{level}", "coverage", "%", None, "quality", f"targets inside their {level} % interval"),
-                of=_coverage(level / 100),
-                column=level == 95,
-                **_NUMBERS,
-            ),
-            Metric(
-                *(f"width_{level}", "width", "", "lower", "quality", f"mean width of the {level} % intervals"),
-                of=_width(level / 100),
-                column=level == 95,
-                **_NUMBERS,
-            ),
-        )
-    ),
+    *_intervals(50),
+    *_intervals(90),
+    *_intervals(95),
     Metric(
         *("quantile_error", "quantile error", "%", "lower", "quality", "gap of predicted quantiles"),
         of=Whole(lambda prediction, targets: regression.quantile_curve(prediction, targets).error),
-        **_NUMBERS,
+        **_MIXTURE,
     ),
     Metric("gain_nll", "gain", "", "lower", "quality", "NLL of the ensemble minus the mean NLL of its members"),
     # -- cost, measured by `multum.cost`, `compare_speed` and the training itself
-    Metric(
-        *("params", "parameters", "count", "lower", "cost", "numbers that are stored"),
-        read=lambda result: result["cost"]["params"],
-    ),
-    Metric(
-        *("macs", "mult-adds", "count", "lower", "cost", "multiply-adds of one prediction of all members"),
-        read=lambda result: result["cost"]["macs"],
-    ),
-    Metric("latency", "latency", "ms", "lower", "cost", "time of one prediction of all members, batch of 1"),
-    Metric(
-        *("train_seconds", "training", "s", "lower", "cost", "seconds of training"),
-        read=lambda result: result["seconds"]["training"],
+    *(
+        Metric(key, title, unit, "lower", "cost", help, read=lambda result, part=part, at=at: result[part].get(at))
+        for key, title, unit, part, at, help in (
+            ("params", "parameters", "count", "cost", "params", "numbers that are stored"),
+            ("macs", "mult-adds", "count", "cost", "macs", "multiply-adds of one prediction of all members"),
+            ("latency", "latency", "ms", "numbers", "latency", "time of one prediction of all members, batch of 1"),
+            ("train_seconds", "training", "s", "seconds", "training", "seconds of training"),
+        )
     ),
     # -- OOD data
-    Metric(
-        *("auroc", "AUROC", "%", "higher", "OOD data", "how often an OOD example scores above a test example", CLASSES),
-        of=Detection(ood.auroc_of_hits),
-        read=_over_ood_sets("auroc"),
-    ),
-    Metric(
-        *("aupr", "AUPR", "%", "higher", "OOD data", "average precision of finding OOD examples", CLASSES),
-        of=Detection(ood.aupr_of_hits),
-        read=_over_ood_sets("aupr"),
-    ),
-    Metric(
-        *("fpr95", "FPR95", "%", "lower", "OOD data", "test examples refused to find 95 % of the OOD ones", CLASSES),
-        of=Detection(ood.fpr_of_hits),
-        read=_over_ood_sets("fpr95"),
+    *(
+        Metric(key, title, "%", better, "OOD data", help, CLASSES, Detection(of))
+        for key, title, better, of, help in (
+            ("auroc", "AUROC", "higher", ood.auroc_of_hits, "how often an OOD example scores above a test example"),
+            ("aupr", "AUPR", "higher", ood.aupr_of_hits, "average precision of finding OOD examples"),
+            ("fpr95", "FPR95", "lower", ood.fpr_of_hits, "test examples refused to find 95 % of the OOD ones"),
+        )
     ),
     # -- distribution shift
     Metric(
@@ -266,53 +241,31 @@ METRICS: tuple[Metric, ...] = (
     ),
     Metric("cnll", "cNLL", "", "lower", "shift", "NLL on corrupted images", CLASSES, Shifted("nll")),
     Metric("cece", "cECE", "%", "lower", "shift", "ECE on corrupted images", CLASSES, Shifted("ece")),
-    # -- diversity
-    Metric(
-        *("disagreement", "disagree", "%", None, "diversity", "examples on which two members differ", CLASSES),
-        of=Pairs(lambda sums: sums.disagreement),
-    ),
-    Metric(
-        *("kl", "KL", "", None, "diversity", "KL divergence of members i < j, in nats", CLASSES),
-        of=Pairs(lambda sums: sums.kl),
-        **_HIDDEN,
-    ),
-    Metric(
-        *("kl_both", "KL, both ways", "", None, "diversity", "KL divergence of two members, in nats", CLASSES),
-        of=Pairs(lambda sums: sums.kl_both),
-        **_HIDDEN,
-    ),
-    Metric(
-        *("mutual_information", "MI", "", None, "diversity", "what members disagree about, in nats", CLASSES),
-        of=Pairs(lambda sums: sums.mutual_information),
-    ),
-    Metric(
-        *("normalised_disagreement", "disagree / error", "", None, "diversity", "disagreement per error of a member"),
-        task=CLASSES,
-        of=Pairs(lambda sums: sums.normalised_disagreement, labels=True),
-        **_HIDDEN,
-    ),
-    Metric(
-        *("normalised_disagreement_ensemble", "disagree / ensemble error", "", None, "diversity"),
-        help="disagreement per error of the ensemble",
-        task=CLASSES,
-        of=Pairs(lambda sums: sums.normalised_disagreement_ensemble, labels=True),
-        **_HIDDEN,
-    ),
-    Metric(
-        *("q_statistic", "Q", "", None, "diversity", "Yule's Q of members being right: 1 if they fail together"),
-        task=CLASSES,
-        of=Pairs(lambda sums: sums.q_statistic, labels=True),
-        **_HIDDEN,
+    # -- diversity: each is a property of `PairSums`
+    *(
+        Metric(key, title, unit, None, "diversity", help, CLASSES, Pairs(attrgetter(key), labels), column=column)
+        for key, title, unit, labels, column, help in (
+            ("disagreement", "disagree", "%", False, True, "examples on which two members differ"),
+            ("kl", "KL", "", False, False, "KL divergence of members i < j, in nats"),
+            ("kl_both", "KL, both ways", "", False, False, "KL divergence of two members, in nats"),
+            ("mutual_information", "MI", "", False, True, "what members disagree about, in nats"),
+            ("normalised_disagreement", "disagree / error", "", True, False, "disagreement per error of a member"),
+            (
+                *("normalised_disagreement_ensemble", "disagree / ensemble error", "", True, False),
+                "disagreement per error of the ensemble",
+            ),
+            ("q_statistic", "Q", "", True, False, "Yule's Q of members being right: 1 if they fail together"),
+        )
     ),
     Metric(
         *("aleatoric", "aleatoric", "", None, "diversity", "mean variance that members see in the data"),
         of=Mean(lambda prediction, targets: prediction.aleatoric),
-        **_NUMBERS | _HIDDEN,
+        **_MIXTURE | _HIDDEN,
     ),
     Metric(
         *("epistemic", "epistemic variance", "", None, "diversity", "mean variance of the members' means"),
         of=Mean(lambda prediction, targets: prediction.epistemic),
-        **_NUMBERS | _HIDDEN,
+        **_MIXTURE | _HIDDEN,
     ),
     Metric(
         *("epistemic_share", "epistemic", "%", None, "diversity", "variance that members disagree about", NUMBERS),
