@@ -37,6 +37,7 @@ __all__ = [
     "ece",
     "ece_of_sums",
     "fit_temperature",
+    "last_of_ties",
     "reliability_curve",
     "share_ties",
 ]
@@ -166,6 +167,17 @@ def share_ties(ordered: Tensor, values: Tensor) -> Tensor:
     _, group, sizes = ordered.unique_consecutive(return_inverse=True, return_counts=True)
     sums = torch.zeros(len(sizes), dtype=values.dtype, device=values.device).index_add_(0, group, values)
     return (sums / sizes)[group]
+
+
+def last_of_ties(ordered: Tensor) -> Tensor:
+    """How many examples come before the end of each group of equal keys: the places where a threshold can be.
+
+    **Shape**: ordered ``[examples]``, sorted either way; returns ``[groups]``.
+
+    >>> last_of_ties(torch.tensor([3.0, 2.0, 2.0, 1.0]))
+    tensor([1, 3, 4])
+    """
+    return ordered.unique_consecutive(return_counts=True)[1].cumsum(0)
 
 
 def _equally_full(confidence: Tensor, correct: Tensor, bins: int) -> ReliabilityCurve:

@@ -12,7 +12,9 @@ One member disagrees with nobody: everything is 0, and the Q-statistic, which ha
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import reduce
+from itertools import repeat
 
 import torch
 from torch import Tensor
@@ -46,15 +48,8 @@ class PairSums:
                 f"batches must come from one ensemble, all with labels or all without; got {len(self.differ)} and "
                 f"{len(other.differ)} members, labels {self.both_right is not None} and {other.both_right is not None}"
             )
-        labelled = None not in (self.both_right, other.both_right)
-        return PairSums(
-            self.count + other.count,
-            self.differ + other.differ,
-            self.kl_sums + other.kl_sums,
-            self.information + other.information,
-            self.both_right + other.both_right if labelled else None,  # type: ignore[operator]
-            self.ensemble_right + other.ensemble_right if labelled else None,  # type: ignore[operator]
-        )
+        both = ((getattr(self, part.name), getattr(other, part.name)) for part in fields(self))
+        return PairSums(*(None if mine is None else mine + its for mine, its in both))
 
     @property
     def disagreement(self) -> float:
@@ -126,13 +121,9 @@ def pair_sums(prediction: Prediction, labels: Tensor | None = None) -> PairSums:
         labels = check_labels(labels, prediction.logits[0])
     logits = prediction.logits
     step = max(1, SLICE // max(1, logits[:, :1].numel()))
-    total: PairSums | None = None
-    for start in range(0, logits.shape[1], step):
-        rows = slice(start, start + step)
-        part = _slice_sums(logits[:, rows], prediction.log_probs[rows], None if labels is None else labels[rows])
-        total = part if total is None else total + part
-    assert total is not None  # check_prediction refuses empty ones
-    return total
+    targets = repeat(None) if labels is None else labels.split(step)
+    slices = zip(logits.split(step, dim=1), prediction.log_probs.split(step), targets, strict=labels is not None)
+    return reduce(PairSums.__add__, (_slice_sums(*rows) for rows in slices))
 
 
 def disagreement_matrix(prediction: Prediction) -> Tensor:
@@ -145,9 +136,8 @@ def disagreement_matrix(prediction: Prediction) -> Tensor:
     tensor([[0., 1.],
             [1., 0.]], dtype=torch.float64)
     """
-    check_prediction(prediction)
-    votes = prediction.logits.log_softmax(2).argmax(2).flatten(1)
-    return _differ(votes) / votes.shape[1]
+    sums = pair_sums(prediction)
+    return sums.differ / sums.count
 
 
 def disagreement(prediction: Prediction) -> float:
@@ -174,12 +164,9 @@ def _slice_sums(logits: Tensor, mixture: Tensor, labels: Tensor | None) -> PairS
         right = (votes == labels).flatten(1).double()
         both_right = right @ right.T
         ensemble_right = int((mixture.argmax(1) == labels).sum())
-    return PairSums(votes[0].numel(), _differ(votes.flatten(1)), kl, information, both_right, ensemble_right)
-
-
-def _differ(votes: Tensor) -> Tensor:
-    """How many examples differ between every two members, ``[members, examples]`` to ``[members, members]``."""
-    return torch.stack([(votes != own).sum(1) for own in votes]).double()
+    votes = votes.flatten(1)
+    differ = torch.stack([(votes != own).sum(1) for own in votes]).double()
+    return PairSums(votes.shape[1], differ, kl, information, both_right, ensemble_right)
 
 
 def _cross_and_kl(log_probs: Tensor) -> tuple[Tensor, Tensor]:

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..errors import MetricError, did_you_mean
 from ..outputs.prediction import Prediction
+from .calibration import last_of_ties
 from .inputs import check_prediction, check_scores, check_share
 
 __all__ = [
@@ -158,8 +159,7 @@ def hits(inside: Tensor, outside: Tensor, name: str = "scores") -> tuple[Tensor,
     both = torch.cat([inside, outside])
     ordered, order = both.sort(descending=True)
     outsiders = (order >= len(inside)).cumsum(0)
-    last = torch.cat([ordered[1:] != ordered[:-1], torch.ones_like(ordered[:1], dtype=torch.bool)])
-    taken = last.nonzero().flatten() + 1
+    taken = last_of_ties(ordered)
     true = outsiders[taken - 1]
     return true, taken - true
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import MetricError
-from .calibration import share_ties
+from .calibration import last_of_ties, share_ties
 from .inputs import check_correct, check_scores, check_share
 
 __all__ = ["Abstention", "RiskCoverage", "aurc", "fit_abstention", "risk_coverage"]
@@ -111,9 +111,7 @@ def fit_abstention(
         raise MetricError(f"either risk or coverage must be given; got risk={risk}, coverage={coverage}")
     correct = check_correct(correct, confidence)
     confidence, order = check_scores(confidence.double(), "confidences").sort(descending=True)
-    # A threshold cannot cut through equal confidences: only the last of each group is a choice.
-    choices = torch.cat([confidence[1:] != confidence[:-1], torch.ones_like(confidence[:1], dtype=torch.bool)])
-    answered = choices.nonzero().flatten() + 1
+    answered = last_of_ties(confidence)
     wrong = (1 - correct[order]).cumsum(0)[answered - 1]
     if coverage is not None:
         if not 0 < coverage <= 1:

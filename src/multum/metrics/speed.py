@@ -16,7 +16,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,39 +80,28 @@ class Speeds:
         """One row per ensemble and batch size, times in seconds, sizes in bytes."""
         import pandas as pd
 
-        names = [name for name in Speed.__dataclass_fields__ if not name.startswith(("ratio", "seconds"))]
-        ratios = [name for name in Speed.__dataclass_fields__ if name.startswith("ratio")]
-        return pd.DataFrame(
-            {
-                **{name: [getattr(row, name) for row in self.rows] for name in names[:5]},
-                "throughput": [row.throughput for row in self.rows],
-                **{name: [getattr(row, name) for row in self.rows] for name in (*ratios, *names[5:])},
-            }
-        )
+        frame = pd.DataFrame([asdict(row) for row in self.rows]).drop(columns="seconds")
+        frame.insert(frame.columns.get_loc("ratio"), "throughput", [row.throughput for row in self.rows])
+        return frame
 
     def __str__(self) -> str:
-        head = (
-            *("name", "batch", "ms", "quartiles", "examples/s"),
-            *("ratio", "peak MB", "weights MB", "disk MB", "executor"),
-        )
         rows = [
-            (
-                row.name,
-                str(row.batch_size),
-                _milliseconds(row.latency),
-                f"{_milliseconds(row.lower)}-{_milliseconds(row.upper)}",
-                f"{row.throughput:,.0f}",
-                f"{row.ratio:.2f}",
-                *(f"{n / 1e6:.2f}" for n in (row.peak, row.weights, row.disk)),
-                row.executor or "-",
-            )
+            {
+                "name": row.name,
+                "batch": str(row.batch_size),
+                "ms": _milliseconds(row.latency),
+                "quartiles": f"{_milliseconds(row.lower)}-{_milliseconds(row.upper)}",
+                "examples/s": f"{row.throughput:,.0f}",
+                "ratio": f"{row.ratio:.2f}",
+                **{f"{part} MB": f"{getattr(row, part) / 1e6:.2f}" for part in ("peak", "weights", "disk")},
+                "executor": row.executor or "-",
+            }
             for row in self.rows
         ]
         first = self.rows[0]
         where = f"{first.device}, {first.threads} thread{'s' * (first.threads != 1)}"
-        return "\n".join(
-            [*fixed_width([head, *rows]), f"{where}; {first.rounds} rounds after {first.warmup} of warm-up"]
-        )
+        stated = f"{where}; {first.rounds} rounds after {first.warmup} of warm-up"
+        return "\n".join([*fixed_width([list(rows[0]), *(list(row.values()) for row in rows)]), stated])
 
 
 def _milliseconds(seconds: float) -> str:
@@ -156,81 +145,67 @@ def compare_speed(
     _check(ensembles, example, batch_sizes, rounds, warmup, threads)
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
+    rows = []
     try:
-        measured = [_at(ensembles, example, size, rounds, warmup, clock, advance) for size in batch_sizes]
+        for size in batch_sizes:
+            fed = {name: _batch(example, size, _device(network)) for name, network in ensembles.items()}
+            times: dict[str, list[float]] = {name: [] for name in ensembles}
+            for turn in range(-warmup, rounds):
+                for name in ensembles if turn % 2 == 0 else reversed(ensembles):
+                    seconds = _time(ensembles[name], fed[name], clock)
+                    if turn >= 0:
+                        times[name].append(seconds)
+                    advance(1)
+            first = np.array(next(iter(times.values())))
+            measured = {"batch_size": size, "rounds": rounds, "warmup": warmup}
+            rows += [_row(name, ensembles[name], fed[name], times[name], first, **measured) for name in ensembles]
     finally:
         torch.set_num_threads(before)
-    return Speeds(tuple(row for rows in measured for row in rows))
+    return Speeds(tuple(rows))
 
 
-def _at(
-    ensembles: Mapping[str, Ensemble | nn.Module],
-    example: Any,
-    size: int,
-    rounds: int,
-    warmup: int,
-    clock: Callable[[], float],
-    advance: Callable[[int], None],
-) -> list[Speed]:
-    """All ensembles at one batch size."""
-    names = list(ensembles)
-    fed = {name: _batch(example, size, _device(network)) for name, network in ensembles.items()}
-    times: dict[str, list[float]] = {name: [] for name in names}
-    for turn in range(-warmup, rounds):
-        for name in names if turn % 2 == 0 else reversed(names):
-            seconds = _time(ensembles[name], fed[name], clock)
-            if turn >= 0:
-                times[name].append(seconds)
-            advance(1)
-    first = np.array(times[names[0]])
-    rows = []
-    for name in names:
-        network, mine = ensembles[name], np.array(times[name])
-        lower, median, upper = np.quantile(mine, (0.25, 0.5, 0.75))
-        ratios = np.quantile(mine / np.where(first > 0, first, np.nan), (0.25, 0.5, 0.75))
-        rows.append(
-            Speed(
-                name=name,
-                batch_size=size,
-                latency=float(median),
-                lower=float(lower),
-                upper=float(upper),
-                ratio=float(ratios[1]),
-                ratio_lower=float(ratios[0]),
-                ratio_upper=float(ratios[2]),
-                peak=_peak(network, fed[name]),
-                weights=sum(t.nbytes for t in tensors_of(network).values()),
-                disk=_disk(network),
-                members=network.members if isinstance(network, Ensemble) else 1,
-                executor=_executor(network),
-                device=str(_device(network)),
-                threads=torch.get_num_threads(),
-                rounds=rounds,
-                warmup=warmup,
-                seconds=tuple(times[name]),
-            )
-        )
-    return rows
+def _row(name: str, network: nn.Module, x: Any, seconds: list[float], first: np.ndarray, **measured: int) -> Speed:
+    """What is known of one ensemble at one batch size; `first` are the seconds of the ensemble that ratios are to."""
+    own = np.array(seconds)
+    lower, latency, upper = np.quantile(own, (0.25, 0.5, 0.75)).tolist()
+    ratios = np.quantile(own / np.where(first > 0, first, np.nan), (0.25, 0.5, 0.75)).tolist()
+    return Speed(
+        name=name,
+        latency=latency,
+        lower=lower,
+        upper=upper,
+        ratio=ratios[1],
+        ratio_lower=ratios[0],
+        ratio_upper=ratios[2],
+        peak=_peak(network, x),
+        weights=sum(t.nbytes for t in tensors_of(network).values()),
+        disk=_disk(network),
+        members=network.members if isinstance(network, Ensemble) else 1,
+        executor=_executor(network),
+        device=str(_device(network)),
+        threads=torch.get_num_threads(),
+        seconds=tuple(seconds),
+        **measured,
+    )
 
 
 def _run(network: nn.Module, x: Any) -> None:
-    """One pass, without what it returns."""
-    if isinstance(network, Ensemble):
-        network(x)
-    else:
-        args, kwargs = arguments(x)
-        network(*args, **kwargs)
+    """One pass in eval mode, to its end, without what it returns."""
+    args, kwargs = ((x,), {}) if isinstance(network, Ensemble) else arguments(x)
+    network(*args, **kwargs)
+    _wait(_device(network))
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
 
 
 def _time(network: nn.Module, x: Any, clock: Callable[[], float]) -> float:
-    cuda = _device(network).type == "cuda"
     with eval_mode(network), torch.no_grad():
-        if cuda:
-            torch.cuda.synchronize(_device(network))
+        _wait(_device(network))
         start = clock()
         _run(network, x)
-        if cuda:
-            torch.cuda.synchronize(_device(network))
         return clock() - start
 
 
@@ -239,13 +214,12 @@ def _peak(network: nn.Module, x: Any) -> int:
     device = _device(network)
     with eval_mode(network), torch.no_grad():
         if device.type == "cuda":
-            torch.cuda.synchronize(device)
+            _wait(device)
             before = torch.cuda.memory_allocated(device)
             torch.cuda.reset_peak_memory_stats(device)
             _run(network, x)
-            torch.cuda.synchronize(device)
             return torch.cuda.max_memory_allocated(device) - before
-        with _Alive([*tensors_of(network).values(), *(t for t in tree_leaves(x) if isinstance(t, Tensor))]) as alive:
+        with _Alive([*tensors_of(network).values(), *tree_leaves(x)]) as alive:
             _run(network, x)
     return alive.peak
 
@@ -253,19 +227,17 @@ def _peak(network: nn.Module, x: Any) -> int:
 class _Alive(TorchDispatchMode):
     """Adds up the storages that operations have made and that something still refers to."""
 
-    def __init__(self, known: Sequence[Tensor]):
+    def __init__(self, known: Sequence[Any]):
         super().__init__()
-        self.known = {t.untyped_storage()._cdata for t in known}
+        self.known = {t.untyped_storage()._cdata for t in known if isinstance(t, Tensor)}
         self.alive: dict[int, tuple[StorageWeakRef, int]] = {}
         self.peak = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        for t in tree_leaves(out):
-            if isinstance(t, Tensor):
-                storage = t.untyped_storage()
-                if storage._cdata not in self.known:
-                    self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
+        for storage in (t.untyped_storage() for t in tree_leaves(out) if isinstance(t, Tensor)):
+            if storage._cdata not in self.known:
+                self.alive[storage._cdata] = (StorageWeakRef(storage), storage.nbytes())
         self.alive = {key: entry for key, entry in self.alive.items() if not entry[0].expired()}
         self.peak = max(self.peak, sum(size for _, size in self.alive.values()))
         return out
