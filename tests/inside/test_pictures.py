@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from multum.errors import ConfigError
@@ -87,19 +88,57 @@ def test_a_plane_marks_its_members_and_has_a_panel_for_each_measure():
     pixels(figure)
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda p: {"loss": torch.where(p.loss > 20, torch.inf, p.loss)},
-        lambda p: {"loss": torch.where(p.loss > 20, torch.nan, p.loss)},
-        lambda p: {"loss": torch.ones_like(p.loss)},
-        lambda p: {"loss": p.loss - 5},  # the NLL of a regression may be negative
-        lambda p: {"accuracy": torch.zeros_like(p.loss)},
-        lambda p: {"y": p.y * 40, "corners": p.corners * torch.tensor([1.0, 40.0])},
-    ],
-)
-def test_planes_that_are_hard_to_draw(change):
-    pixels(plane_plot(replace(plane(), **change(plane()))))
+def panel_of(figure: Figure, title: str) -> Axes:
+    return next(axes for axes in figure.axes if axes.get_title("left") == title)
+
+
+def levels_of_loss(figure: Figure) -> np.ndarray:
+    """What is written beside the colours."""
+    (bar,) = panel_of(figure, "loss").child_axes
+    return np.array([float(label.get_text()) for label in bar.get_yticklabels()])
+
+
+BEYOND = plane().loss > 20
+
+
+@pytest.mark.parametrize("nothing", [torch.inf, torch.nan])
+def test_points_without_a_finite_loss_look_like_the_highest_of_the_others(nothing: float):
+    of = replace(plane(), loss=torch.where(BEYOND, nothing, plane().loss))
+    highest = plane().loss[~BEYOND].max()
+    figure, clipped = plane_plot(of), plane_plot(replace(plane(), loss=torch.where(BEYOND, highest, plane().loss)))
+    assert (levels_of_loss(figure) == levels_of_loss(clipped)).all() and levels_of_loss(figure).max() <= highest < 20
+    np.testing.assert_array_equal(pixels(figure), pixels(clipped))
+
+
+def test_a_plane_of_one_height_is_drawn_in_one_colour():
+    figure = plane_plot(replace(plane(), loss=torch.ones_like(plane().loss), accuracy=torch.zeros_like(plane().loss)))
+    for title, height in (("loss", 1.0), ("accuracy", 0.0)):
+        panel = panel_of(figure, title)
+        steps = next(c for c in panel.collections if len(c.get_facecolor()))
+        assert sum(len(path.vertices) > 0 for path in steps.get_paths()) == 1
+        low, high = panel.child_axes[0].get_ylim()
+        assert low < height < high
+    pixels(figure)
+
+
+def test_a_loss_may_be_negative_and_then_has_even_steps():
+    """The NLL of a regression; the same plane above 0 reaches far, and has steps of equal factors."""
+    even = levels_of_loss(plane_plot(replace(plane(), loss=plane().loss - 5)))
+    factors = levels_of_loss(plane_plot(plane()))
+    assert even[0] < 0
+    np.testing.assert_allclose(np.diff(even), np.diff(even)[0], rtol=0.02)
+    np.testing.assert_allclose(factors[1:] / factors[:-1], factors[1] / factors[0], rtol=0.02)
+
+
+def test_a_long_plane_stays_within_its_sheet():
+    long = replace(plane(), y=plane().y * 40, corners=plane().corners * torch.tensor([1.0, 40.0]))
+    figure = plane_plot(long)
+    pixels(figure)
+    width, height = figure.get_size_inches()
+    assert height / width < 1.5
+    panel = panel_of(figure, "loss")
+    assert [tuple(np.ravel(line.get_data())) for line in panel.lines] == [(0.0, 0.0), (4.0, 0.0), (2.0, 120.0)]
+    assert panel.get_ylim() == (-40.0, 160.0)
 
 
 def test_planes_that_are_refused():

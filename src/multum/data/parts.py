@@ -39,6 +39,13 @@ class Part:
     def rows(self, index: Tensor) -> Part:
         return Part(self.x.take(index) if self.lazy else self.x[index], self.y[index])
 
+    def drawn(self, count: int | None, seed: int) -> Part:
+        """So many examples at random, in their order; all of them where None."""
+        if count is None or count >= len(self):
+            return self
+        chosen = torch.randperm(len(self), generator=torch.Generator().manual_seed(seed))[:count]
+        return self.rows(chosen.sort().values)
+
 
 @dataclass(frozen=True)
 class Data:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from ..data import Data
+from ..data import Data, Part
 from ..ensemble import Ensemble
 from ..errors import ConfigError
 from ..executors import EXECUTORS, REFERENCE, default
@@ -206,29 +206,23 @@ def choose_examples(
         chosen = getattr(data, part, None) if part in ("train", "test", "validation") else None
         if chosen is None:
             raise ConfigError(f"part must be train, test, or a validation part that the data has; got {part!r}")
-        rows = _draw(len(chosen), examples, seed)
-        x, y, task = data.prepare(chosen.x[rows]), data.targets(chosen.y[rows]), data.task
+        chosen = chosen.drawn(examples, seed)
+        x, y, task = data.prepare(chosen.x[:]), data.targets(chosen.y), data.task
         unit = math.log(data.target_std) if task == "regression" else 0.0
         if norms == "refresh":
-            anew = data.prepare(data.train.x[_draw(len(data.train), examples, seed)])
+            anew = data.prepare(data.train.drawn(examples, seed).x[:])
     else:
         if norms == "refresh":
             raise ConfigError("norms='refresh' needs training examples; got a pair of tensors. Give a Data")
         x, y = data
         if len(x) != len(y):
             raise ConfigError(f"examples and targets must be equally many; got {len(x)} and {len(y)}")
-        rows = _draw(len(x), examples, seed)
-        x, y = x[rows], y[rows]
+        chosen = Part(x, y).drawn(examples, seed)
+        x, y = chosen.x, chosen.y
         task = getattr(members, "task", "regression" if y.is_floating_point() else "classification")
     if len(x) < 2:
         raise ConfigError(f"a landscape needs at least two examples; got {len(x)}")
     return Examples(x, y, task, unit, -(-len(x) // batch_size), anew)
-
-
-def _draw(count: int, examples: int | None, seed: int) -> Tensor:
-    if examples is None or examples >= count:
-        return torch.arange(count)
-    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:examples].sort().values
 
 
 @torch.no_grad()

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -111,53 +112,46 @@ def conditional_variances(
     x = _inputs(data, examples, draw).to(ensemble.device)
     network = trial_copy(ensemble.network)
     paths = _paths(network, layers)
-    seen = {path: _Heard() for path in paths}
-    for path, heard in seen.items():
-        network.get_submodule(path).register_forward_hook(heard.listen(path, len(x)))
+    values: dict[tuple[str, int | None], list[Tensor]] = {}  # of each pass, by layer and the input that was varied
+    varied: int | None = None
+
+    def listen(path: str, module: nn.Module, args: Any, out: Any) -> None:
+        values.setdefault((path, varied), []).append(_variances(path, module, out, len(x)))
+
+    def means(varied: int | None) -> Tensor:
+        return torch.cat([torch.stack(values[path, varied]).mean(0) for path in paths])
+
+    for path in paths:
+        network.get_submodule(path).register_forward_hook(partial(listen, path))
     network.eval()
     for varied in (*range(members), None):
-        for heard in seen.values():
-            heard.varied = varied
         for _ in range(contexts):
             network(_fed(x, members, varied, draw).flatten(0, 1))
             advance(1)
-    silent = [path for path, heard in seen.items() if not heard.values]
+    silent = [path for path in paths if (path, None) not in values]
     if silent:
         raise ConfigError(f"every chosen layer must run in a prediction; got {', '.join(silent)}, which does not")
-    units = {path: len(heard.mean(None)) for path, heard in seen.items()}
+    units = [(path, unit) for path in paths for unit in range(len(values[path, None][0]))]
     return ConditionalVariances(
-        layers=tuple(path for path, n in units.items() for _ in range(n)),
-        units=tuple(i for n in units.values() for i in range(n)),
-        inputs=torch.stack([torch.cat([h.mean(m) for h in seen.values()]) for m in range(members)]),
-        total=torch.cat([h.mean(None) for h in seen.values()]),
+        layers=tuple(path for path, _ in units),
+        units=tuple(unit for _, unit in units),
+        inputs=torch.stack([means(m) for m in range(members)]),
+        total=means(None),
         examples=len(x),
         contexts=contexts,
     )
 
 
-class _Heard:
-    """One layer's variances of each pass, by the input that was varied; None where all of them were."""
-
-    def __init__(self) -> None:
-        self.varied: int | None = None
-        self.values: dict[int | None, list[Tensor]] = {}
-
-    def mean(self, varied: int | None) -> Tensor:
-        return torch.stack(self.values[varied]).mean(0)
-
-    def listen(self, path: str, rows: int) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, out: Any) -> None:
-            if not isinstance(out, Tensor) or out.shape[0] != rows or out.ndim < 2:
-                shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
-                raise ConfigError(
-                    f"a layer between stem and head must give one row per example, {rows}; got {shape} from {path}. "
-                    "Choose other layers"
-                )
-            channel = out.ndim - 1 if isinstance(module, (nn.Linear, nn.LayerNorm)) else 1
-            variance = out.double().var(0).movedim(channel - 1, 0).reshape(out.shape[channel], -1).mean(1).cpu()
-            self.values.setdefault(self.varied, []).append(variance)
-
-        return hook
+def _variances(path: str, module: nn.Module, out: Any, rows: int) -> Tensor:
+    """The variance of each unit of a layer's output over the rows; positions are averaged."""
+    if not isinstance(out, Tensor) or out.shape[0] != rows or out.ndim < 2:
+        shape = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ConfigError(
+            f"a layer between stem and head must give one row per example, {rows}; got {shape} from {path}. "
+            "Choose other layers"
+        )
+    channel = out.ndim - 1 if isinstance(module, (nn.Linear, nn.LayerNorm)) else 1
+    return out.double().var(0).movedim(channel - 1, 0).reshape(out.shape[channel], -1).mean(1).cpu()
 
 
 def _inputs(data: Data | Tensor, examples: int, draw: torch.Generator) -> Tensor:

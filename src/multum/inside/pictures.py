@@ -67,19 +67,15 @@ def plane_plot(plane: Plane, show: Sequence[str] = ("accuracy", "loss")) -> Figu
     Args:
         show: a panel for each of "accuracy" and "loss"; "disagreement" has one for each corner.
     """
+    maps: dict[str, tuple[str, np.ndarray]] = {}
     for measure in show:
         if measure not in MEASURES:
             raise ConfigError(f"show must hold some of {', '.join(MEASURES)}; got {measure!r}")
         if getattr(plane, measure) is None:
             raise ConfigError(f"{measure} needs a plane of classification; got one of a regression. Show the loss")
-    maps: dict[str, tuple[str, np.ndarray]] = {}
-    for measure in show:
-        if measure == "disagreement":
-            assert plane.disagreement is not None
-            for member, values in zip(plane.members, plane.disagreement, strict=True):
-                maps[f"disagreement with {_named(member)}"] = (measure, values.numpy())
-        else:
-            maps[measure] = (measure, getattr(plane, measure).numpy())
+        values = getattr(plane, measure).numpy()
+        each = {f"{measure} with {_named(m)}": own for m, own in zip(plane.members, values, strict=False)}
+        maps |= {title: (measure, own) for title, own in (each if values.ndim == 3 else {measure: values}).items()}
     with drawing():
         ratio = float((plane.y[-1] - plane.y[0]) / (plane.x[-1] - plane.x[0]))
         figure, panels = _canvas(len(maps), room=76, ratio=min(max(ratio, 0.4), 1.5))

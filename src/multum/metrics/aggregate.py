@@ -24,12 +24,7 @@ from .registry import CLASSES, NUMBERS, Detection, Mean, Pairs, Sums, Whole, com
 from .regression import in_units
 
 __all__ = [
-    "Accumulator",
-    "classification_metrics",
-    "detection",
-    "diversity_metrics",
-    "per_member",
-    "regression_metrics",
+    *("Accumulator", "classification_metrics", "detection", "diversity_metrics", "per_member", "regression_metrics"),
 ]
 
 SLICE = 2**20  # numbers worked on at once: they stay in the cache, and memory does not grow with the examples
@@ -183,8 +178,8 @@ class Accumulator:
         pairs = self._added()
         if self._sums is None:
             return _diversity(pairs)
-        values = _joined(self._values) if self.keep else None
-        return _with_gains(_table(self._sums, values, self.count, self.bins)) | _diversity(pairs)
+        table = _table(self._sums, _joined(self._values), self.count, self.bins)
+        return _with_gains(table) | _diversity(pairs)
 
     def scores(self) -> Table:
         """Every example's scores by name, as :func:`multum.metrics.scores` gives them, for `detection`."""
@@ -267,20 +262,19 @@ def _example_values(log_probs: Tensor, labels: Tensor) -> Table:
 
 
 def _joined(parts: Sequence[Table]) -> Table:
-    return {key: torch.cat([part[key] for part in parts], dim=-1) for key in parts[0]}
+    return {key: torch.cat([part[key] for part in parts], dim=-1) for key in (parts[0] if parts else ())}
 
 
-def _table(sums: Table, values: Table | None, count: int, bins: int) -> Table:
+def _table(sums: Table, values: Table, count: int, bins: int) -> Table:
+    """Every metric that sums give, and where each example's values were kept also those that rank examples."""
     table: Table = {}
-    for metric, how in computed(CLASSES, Mean, Sums, Whole):
+    for metric, how in computed(CLASSES, Mean, Sums, *([Whole] if values else [])):
         if isinstance(how, Mean):
             numbers = [how.then(mean) for mean in (sums[metric.key] / count).tolist()]
         elif isinstance(how, Sums):
             numbers = [how.then(row) for row in sums[metric.key]]
-        elif values is not None:
-            numbers = [how.of(*row, bins) for row in zip(values[CONFIDENCE], values[CORRECT], strict=True)]
         else:
-            continue
+            numbers = [how.of(*row, bins) for row in zip(values[CONFIDENCE], values[CORRECT], strict=True)]
         table[metric.key] = torch.tensor(numbers[: None if metric.of_members else 1], dtype=torch.float64)
     return table
 

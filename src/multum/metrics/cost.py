@@ -90,12 +90,11 @@ def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:
     >>> counted.params, counted.macs
     (50, 40)
     """
-    members = network.members if isinstance(network, Ensemble) else 1
-    own = {*network.own, *network.numbers} if isinstance(network, Ensemble) else set()
-    single = network.single() if isinstance(network, Ensemble) else network
     row = tree_map_only(Tensor, lambda t: t[:1], example)
-    if isinstance(network, Ensemble) and network.folded:
-        row = fold_rows(row, members)
+    members, own, single = 1, set(), network
+    if isinstance(network, Ensemble):
+        members, own, single = network.members, {*network.own, *network.numbers}, network.single()
+        row = fold_rows(row, members) if network.folded else row
     usage = trace_members(single, own, row)
 
     macs: dict[str, int] = defaultdict(int)
@@ -111,8 +110,8 @@ def cost(network: Ensemble | nn.Module, *, example: Any) -> Cost:
     parts, torchinfo = [], 0
     first_names = dict(single.named_parameters())
     for path, module in single.named_modules():
-        mine = {f"{path}.{n}" if path else n: p for n, p in module.named_parameters(recurse=False)}
-        buffers = {f"{path}.{n}" if path else n for n, _ in module.named_buffers(recurse=False)}
+        mine = dict(module.named_parameters(path, recurse=False))
+        buffers = dict(module.named_buffers(path, recurse=False))
         times = members if own & {*mine, *buffers} or path in usage.inputs else 1
         params = sum(p.numel() * (members if n in own else 1) for n, p in mine.items() if n in first_names)
         size = sum(p.numel() for p in mine.values())

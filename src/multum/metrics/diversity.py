@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import repeat
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -49,7 +50,8 @@ class PairSums:
                 f"{len(other.differ)} members, labels {self.both_right is not None} and {other.both_right is not None}"
             )
         both = ((getattr(self, part.name), getattr(other, part.name)) for part in fields(self))
-        return PairSums(*(None if mine is None else mine + its for mine, its in both))
+        sums: list[Any] = [None if mine is None else mine + its for mine, its in both]
+        return PairSums(*sums)
 
     @property
     def disagreement(self) -> float:

@@ -106,7 +106,7 @@ def measure(
         }
     severity: dict[str, Any] = {}
     if shift:
-        table = _shifted(run, _some(data.test, shift_examples, seed), _known(shift, data), seed)
+        table = _shifted(run, data.test.drawn(shift_examples, seed), _known(shift, data), seed)
         numbers |= {"shift": table, **_means(table)}
         severity = _severities(numbers["accuracy"], table)
     msp = {name: scores["msp"] for name, scores in outside.items()}
@@ -160,14 +160,6 @@ def _known(names: Sequence[str], data: Data) -> Sequence[str]:
     for name in names:
         check_corruption(name, channels=data.test.x.shape[1])
     return names
-
-
-def _some(part: Part, count: int | None, seed: int) -> Part:
-    """So many examples, at random: a test part may be sorted by class."""
-    if count is None or count >= len(part):
-        return part
-    chosen = torch.randperm(len(part), generator=torch.Generator().manual_seed(seed))[:count]
-    return part.rows(chosen.sort().values)
 
 
 def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], seed: int) -> Shift:

@@ -112,9 +112,7 @@ def check_scores(scores: Tensor, name: str = "scores", *, finite: bool = False) 
     """
     if scores.numel() == 0:
         raise MetricError(f"{name} must hold at least one example; got none. Check that the data was read")
-    if scores.dtype == torch.bool or not scores.is_floating_point():
-        scores = scores.double()
-    scores = at_least_float32(scores).flatten()
+    scores = at_least_float32(scores if scores.is_floating_point() else scores.double()).flatten()
     bad = ~scores.isfinite() if finite else scores.isnan()
     if bad.any():
         example = int(bad.nonzero()[0])
@@ -135,7 +133,7 @@ def check_confidence(confidence: Tensor) -> Tensor:
     """
     tolerance = _tolerance(confidence)
     confidence = check_scores(confidence, "confidences")
-    for end in (float(confidence.amin()), float(confidence.amax())):
+    for end in map(float, confidence.aminmax()):
         if not -tolerance <= end <= 1 + tolerance:
             raise MetricError(f"confidences must be between 0 and 1; got {end}. Use probs.amax(1)")
     return confidence.clamp(0, 1)
@@ -202,10 +200,8 @@ def check_choice(value: str, name: str, choices: Collection[str]) -> None:
     multum.errors.MetricError: method must be aps or lac; got 'lacc'. Did you mean lac?
     """
     if value not in choices:
-        *most, last = choices
-        raise MetricError(
-            f"{name} must be {', '.join(most)} or {last}; got {value!r}. {did_you_mean(value, choices)}".rstrip()
-        )
+        listed = " or ".join(", ".join(choices).rsplit(", ", 1))
+        raise MetricError(f"{name} must be {listed}; got {value!r}. {did_you_mean(value, choices)}".rstrip())
 
 
 def _check_rows(rows: Tensor, name: str) -> Tensor:

@@ -137,6 +137,10 @@ def computed(task: str, *kinds: type) -> Iterator[tuple[Metric, Any]]:
     return ((metric, metric.of) for metric in METRICS if metric.task in (None, task) and isinstance(metric.of, kinds))
 
 
+def _part(name: str, key: str) -> Callable[[Mapping[str, Any]], float | None]:
+    return lambda result: result[name].get(key)
+
+
 def _epistemic_share(result: Mapping[str, Any]) -> float | None:
     numbers = result["numbers"]
     total = numbers.get("epistemic", 0.0) + numbers.get("aleatoric", 0.0)
@@ -217,12 +221,12 @@ METRICS: tuple[Metric, ...] = (
     Metric("gain_nll", "gain", "", "lower", "quality", "NLL of the ensemble minus the mean NLL of its members"),
     # -- cost, measured by `multum.cost`, `compare_speed` and the training itself
     *(
-        Metric(key, title, unit, "lower", "cost", help, read=lambda result, part=part, at=at: result[part].get(at))
-        for key, title, unit, part, at, help in (
-            ("params", "parameters", "count", "cost", "params", "numbers that are stored"),
-            ("macs", "mult-adds", "count", "cost", "macs", "multiply-adds of one prediction of all members"),
-            ("latency", "latency", "ms", "numbers", "latency", "time of one prediction of all members, batch of 1"),
-            ("train_seconds", "training", "s", "seconds", "training", "seconds of training"),
+        Metric(key, title, unit, "lower", "cost", help, read=_part(*place))
+        for key, title, unit, place, help in (
+            ("params", "parameters", "count", ("cost", "params"), "numbers that are stored"),
+            ("macs", "mult-adds", "count", ("cost", "macs"), "multiply-adds of one prediction of all members"),
+            ("latency", "latency", "ms", ("numbers", "latency"), "time of one prediction of all members, batch of 1"),
+            ("train_seconds", "training", "s", ("seconds", "training"), "seconds of training"),
         )
     ),
     # -- OOD data

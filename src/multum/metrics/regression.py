@@ -20,16 +20,7 @@ from ..errors import MetricError
 from ..outputs.prediction import RegressionPrediction
 from .inputs import check_choice, check_same_shape, check_scores, check_targets
 
-__all__ = [
-    "QuantileCurve",
-    "coverage",
-    "example_nll",
-    "in_units",
-    "mean_width",
-    "pit",
-    "quantile_curve",
-    "rmse",
-]
+__all__ = ["QuantileCurve", "coverage", "example_nll", "in_units", "mean_width", "pit", "quantile_curve", "rmse"]
 
 
 def in_units(prediction: RegressionPrediction, *, mean: float = 0.0, std: float = 1.0) -> RegressionPrediction:

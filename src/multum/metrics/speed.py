@@ -145,20 +145,20 @@ def compare_speed(
     _check(ensembles, example, batch_sizes, rounds, warmup, threads)
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
-    rows = []
+    names, rows = list(ensembles), []
     try:
         for size in batch_sizes:
             fed = {name: _batch(example, size, _device(network)) for name, network in ensembles.items()}
             times: dict[str, list[float]] = {name: [] for name in ensembles}
             for turn in range(-warmup, rounds):
-                for name in ensembles if turn % 2 == 0 else reversed(ensembles):
+                for name in names if turn % 2 == 0 else reversed(names):
                     seconds = _time(ensembles[name], fed[name], clock)
                     if turn >= 0:
                         times[name].append(seconds)
                     advance(1)
             first = np.array(next(iter(times.values())))
             measured = {"batch_size": size, "rounds": rounds, "warmup": warmup}
-            rows += [_row(name, ensembles[name], fed[name], times[name], first, **measured) for name in ensembles]
+            rows += [_row(name, ensembles[name], fed[name], times[name], first, **measured) for name in names]
     finally:
         torch.set_num_threads(before)
     return Speeds(tuple(rows))
