@@ -209,7 +209,7 @@ def test_what_fails_is_told_and_stops_nothing(item: Item, tmp_path: Path, monkey
 def test_missing_data_is_told_once_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MULTUM_DATA", str(tmp_path / "empty"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    with pytest.raises(DataError, match=r"packed/table11 needs uci_boston: "):
+    with pytest.raises(DataError, match=r"packed/table11 needs uci_boston: a data set must be .*; got 'uci_boston'"):
         module.reproduce("packed/table11", tmp_path / "out")
     assert not (tmp_path / "out" / "cells").exists()
 

@@ -76,10 +76,10 @@ def test_the_same_document_gives_the_same_bytes(tmp_path: Path) -> None:
     paths = reports.write(document, tmp_path / "a")
     assert all(path.is_file() for path in paths)
     first = contents(tmp_path / "a")
-    reports.write(documents.minimal(), tmp_path / "a")
-    assert contents(tmp_path / "a") != first
-    reports.write(document, tmp_path / "a")
-    assert contents(tmp_path / "a") == first
+    reports.write(documents.minimal(), tmp_path / "b")
+    assert contents(tmp_path / "b") != first
+    reports.write(document, tmp_path / "b")  # in another folder, over another report
+    assert contents(tmp_path / "b") == first
 
 
 def test_a_report_without_figures_removes_those_of_the_one_before(tmp_path: Path) -> None:
