@@ -35,12 +35,60 @@ from .selective import Abstention, RiskCoverage, aurc, fit_abstention, risk_cove
 from .speed import Speed, Speeds, compare_speed
 from .statistics import Comparison, Seeds, over_seeds, paired_t, signed_rank
 
-__all__ = ["METRICS", "SCORES"]
-__all__ += ["Abstention", "Accumulator", "Comparison", "ConformalIntervals", "ConformalSets", "Metric", "QuantileCurve"]
-__all__ += ["ReliabilityCurve", "RiskCoverage", "Seeds", "Speed", "Speeds", "Temperature"]
-__all__ += ["accuracy", "adaptive_ece", "aupr", "aurc", "auroc", "brier", "catalogue", "classification_metrics"]
-__all__ += ["compare_speed", "conformal_quantile", "coverage", "detection", "disagreement", "disagreement_matrix"]
-__all__ += ["diversity_metrics", "ece", "example_brier", "example_correct", "example_nll", "fit_abstention"]
-__all__ += ["fit_intervals", "fit_sets", "fit_temperature", "fpr95", "fpr_at_recall", "histogram", "in_units"]
-__all__ += ["mean_width", "nll", "over_seeds", "paired_t", "per_member", "pit", "quantile_curve", "regression_metrics"]
-__all__ += ["reliability_curve", "risk_coverage", "rmse", "scores", "signed_rank"]
+__all__ = [
+    "METRICS",
+    "SCORES",
+    "Abstention",
+    "Accumulator",
+    "Comparison",
+    "ConformalIntervals",
+    "ConformalSets",
+    "Metric",
+    "QuantileCurve",
+    "ReliabilityCurve",
+    "RiskCoverage",
+    "Seeds",
+    "Speed",
+    "Speeds",
+    "Temperature",
+    "accuracy",
+    "adaptive_ece",
+    "aupr",
+    "aurc",
+    "auroc",
+    "brier",
+    "catalogue",
+    "classification_metrics",
+    "compare_speed",
+    "conformal_quantile",
+    "coverage",
+    "detection",
+    "disagreement",
+    "disagreement_matrix",
+    "diversity_metrics",
+    "ece",
+    "example_brier",
+    "example_correct",
+    "example_nll",
+    "fit_abstention",
+    "fit_intervals",
+    "fit_sets",
+    "fit_temperature",
+    "fpr95",
+    "fpr_at_recall",
+    "histogram",
+    "in_units",
+    "mean_width",
+    "nll",
+    "over_seeds",
+    "paired_t",
+    "per_member",
+    "pit",
+    "quantile_curve",
+    "regression_metrics",
+    "reliability_curve",
+    "risk_coverage",
+    "rmse",
+    "scores",
+    "signed_rank",
+]

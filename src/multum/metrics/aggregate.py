@@ -24,7 +24,12 @@ from .registry import CLASSES, NUMBERS, Detection, Mean, Pairs, Sums, Whole, com
 from .regression import in_units
 
 __all__ = [
-    *("Accumulator", "classification_metrics", "detection", "diversity_metrics", "per_member", "regression_metrics"),
+    "Accumulator",
+    "classification_metrics",
+    "detection",
+    "diversity_metrics",
+    "per_member",
+    "regression_metrics",
 ]
 
 SLICE = 2**20  # numbers worked on at once: they stay in the cache, and memory does not grow with the examples
