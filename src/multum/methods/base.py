@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..checks import whole
+from ..checks import flag, number, one_of, strings, whole
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.copies import full_copy, tensors_of
 from ..network.dependence import Usage, trace_members
@@ -27,6 +27,7 @@ __all__ = [
     "decay_groups",
     "followed",
     "known_path",
+    "module_path",
     "setting",
 ]
 
@@ -35,9 +36,39 @@ INITS = ("fresh", "pretrained")
 Builder = Callable[[], nn.Module]
 
 
-def setting(default: Any, text: str) -> Any:
-    """A field of a method: its default, and the line that `multum methods` prints about it."""
-    return field(default=default, metadata={"help": text})
+def setting(default: Any, text: str, **rule: Any) -> Any:
+    """A field of a method: its default, the line that `multum methods` prints about it, and the rule of its values.
+
+    Args:
+        rule: `choices`, an `example` of a text, the bounds of `checks.number`, or `check(name, value)` for anything
+            else; a field that may be None says so in its type.
+    """
+    return field(default=default, metadata={"help": text, "rule": rule})
+
+
+def _checked(kind: str, name: str, value: Any, rule: dict[str, Any]) -> Any:
+    """The value of a field of this type, if it obeys the rule."""
+    if value is None and "None" in kind:
+        return None
+    if "check" in rule:
+        rule["check"](name, value)
+    elif "choices" in rule:
+        one_of(name, value, rule["choices"])
+    elif kind.startswith("tuple"):
+        return strings(name, value, rule["example"])
+    elif kind == "bool":
+        flag(name, value)
+    elif kind == "int":
+        whole(name, value, **rule)
+    elif rule:
+        number(name, value, **rule)
+    return value
+
+
+def module_path(name: str, value: object) -> None:
+    """Refuse a value that cannot be the path of a module."""
+    if not isinstance(value, str) or not value:
+        raise ConfigError(f"{name} must be the path of a module, or None; got {name}={value!r}. Use {name}='fc', say")
 
 
 class Batch(NamedTuple):
@@ -64,7 +95,10 @@ class Method:
     members: int = setting(4, "M")
 
     def __post_init__(self) -> None:
-        whole("members", self.members)
+        for f in fields(self):
+            if "rule" in f.metadata:
+                value = _checked(str(f.type), f.name, getattr(self, f.name), f.metadata["rule"])
+                object.__setattr__(self, f.name, value)
 
     @property
     def name(self) -> str:

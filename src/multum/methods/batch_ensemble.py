@@ -20,7 +20,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import one_of, strings
 from ..errors import Refusal, RewriteError
 from ..rewrite.norm import norm_tensors
 from ..rewrite.walker import Edit, layer, names_of
@@ -92,17 +91,15 @@ class BatchEnsemble(Method):
     training_only = ("init",)
 
     members: int = setting(4, "M")
-    init: str = setting("sign", 'r and s start as random signs ("sign"), as N(1, 0.5^2) ("normal"), or as "ones"')
-    norm: str = setting("shared", 'norms: "shared", statistics pooled over members; or "own" (EnsembleBN)')
-    plain: tuple[str, ...] = setting(
-        (), "layers without r and s: module paths with wildcards; the papers' SHORTCUTS, say"
+    init: str = setting(
+        "sign", 'r and s start as random signs ("sign"), as N(1, 0.5^2) ("normal"), or as "ones"', choices=tuple(INITS)
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("init", self.init, tuple(INITS))
-        one_of("norm", self.norm, ("shared", "own"))
-        object.__setattr__(self, "plain", strings("plain", self.plain, SHORTCUTS[0]))
+    norm: str = setting(
+        "shared", 'norms: "shared", statistics pooled over members; or "own" (EnsembleBN)', choices=("shared", "own")
+    )
+    plain: tuple[str, ...] = setting(
+        (), "layers without r and s: module paths with wildcards; the papers' SHORTCUTS, say", example=SHORTCUTS[0]
+    )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, fix="use Deep, which rewrites no layer")

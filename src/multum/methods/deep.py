@@ -18,7 +18,6 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from ..checks import one_of
 from .base import INITS, Builder, Method, Remake, setting
 
 __all__ = ["Deep"]
@@ -34,12 +33,8 @@ class Deep(Method):
 
     members: int = setting(4, "M")
     init: str = setting(
-        "fresh", '"fresh": every member initialised on its own; "pretrained": all from the given weights'
+        "fresh", '"fresh": every member initialised on its own; "pretrained": all from the given weights', choices=INITS
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("init", self.init, INITS)
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Remake:
         return Remake(network, self.init, builder)

@@ -15,44 +15,35 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
-
-from torch import nn
 
 from ..checks import number
-from ..ensemble import Ensemble
 from ..errors import ConfigError
-from .base import Builder, Method, setting
-from .collect import OneRun, epochs_before, release, remember
+from .base import setting
+from .collect import SHARE, OneRun, epochs_before
 
 __all__ = ["FastGeometric"]
 
 
+def _even(name: str, value: object) -> None:
+    if not isinstance(value, int) or value < 2 or value % 2:
+        raise ConfigError(f"{name} must be an even number of epochs >= 2; got {name}={value!r}. Use {name}=2")
+
+
 @dataclass(frozen=True, kw_only=True)
-class FastGeometric(Method):
+class FastGeometric(OneRun):
     """Members along the end of one training run."""
 
     members: int = setting(4, "M: the last members that were collected")
-    start: float = setting(0.8, "the share of the epochs before the cycles begin")
-    cycle: int = setting(2, "c: epochs of one cycle, an even number")
+    start: float = setting(0.8, "the share of the epochs before the cycles begin", **SHARE)
+    cycle: int = setting(2, "c: epochs of one cycle, an even number", check=_even)
     high: float = setting(
-        0.5, "a_1: the rate at the ends of a cycle, as a share of the recipe's lr (the paper's .05 of .1)"
+        0.5, "a_1: the rate at the ends of a cycle, as a share of the recipe's lr (the paper's .05 of .1)", above=0
     )
     low: float = setting(0.1, "a_2: the rate in the middle, where a member is collected, as a share too (.01 of .1)")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        number("start", self.start, least=0, below=1, fix="It is a share of the epochs, such as start=0.8")
-        if not isinstance(self.cycle, int) or self.cycle < 2 or self.cycle % 2:
-            raise ConfigError(f"cycle must be an even number of epochs >= 2; got cycle={self.cycle!r}. Use cycle=2")
-        number("high", self.high, above=0)
         number("low", self.low, above=0, most=self.high, fix=f"Here high={self.high!r}; use low <= high")
-
-    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
-        return OneRun(network, builder)
-
-    def alone(self) -> FastGeometric:
-        return self
 
     def rate(self, epoch: int, fraction: float) -> float:
         """The share of the recipe's lr inside the cycles: whole epochs since `start`, and the share of the present one.
@@ -94,9 +85,3 @@ class FastGeometric(Method):
         """Whether a member is collected at the end of this epoch (1, 2, ... epochs): where the rate is lowest."""
         since = epoch - 1 - self.first(epochs)
         return since >= 0 and since % self.cycle + 1 == self.cycle // 2
-
-    def collect(self, ensemble: Ensemble) -> None:
-        remember(ensemble)
-
-    def conclude(self, ensemble: Ensemble) -> None:
-        release(ensemble, self.members)

@@ -38,7 +38,6 @@ import torch
 from torch import Tensor, nn
 
 from ..building import member_seeds
-from ..checks import flag, number, one_of
 from ..errors import ConfigError, Refusal, RewriteError
 from ..models.wide_resnet import WideResNet
 from ..network.copies import tensors_of
@@ -49,8 +48,6 @@ from ..rewrite.walker import Edit, seeded
 from .base import Builder, Method, Rewritten, followed, setting
 
 __all__ = ["Hypernet"]
-
-ABLATIONS = ("LL", "LL+BN", "scratch")
 
 
 class _Part(NamedTuple):
@@ -80,18 +77,26 @@ class Hypernet(Method):
     birth_epoch: float | int = setting(
         0.6, "T0: a share of the epochs (the paper's 120 of 200), or an epoch; 0 is the start"
     )
-    sigma: float = setting(0.25, "sigma: noise at birth, relative to the rms of what it is added to")
+    sigma: float = setting(0.25, "sigma: noise at birth, relative to the rms of what it is added to", least=0)
     norm: str = setting(
-        "own", '"own" per member, born with noise; "shared" by all (the paper\'s setting for OOD detection)'
+        "own",
+        '"own" per member, born with noise; "shared" by all (the paper\'s setting for OOD detection)',
+        choices=("own", "shared"),
     )
     heads: str | None = setting(
-        None, 'W_i^(L) at birth: "reset" (the paper) or "copy"; None: "copy" if more than heads is own'
+        None,
+        'W_i^(L) at birth: "reset" (the paper) or "copy"; None: "copy" if more than heads is own',
+        choices=("reset", "copy"),
     )
     head_noise: bool = setting(False, "whether heads get the noise too, as in the public code")
     ablation: str | None = setting(
-        None, 'own heads alone ("LL"), heads and norms ("LL+BN"); "scratch" births at the start'
+        None,
+        'own heads alone ("LL"), heads and norms ("LL+BN"); "scratch" births at the start',
+        choices=("LL", "LL+BN", "scratch"),
     )
-    compression: float = setting(1.0, "the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10")
+    compression: float = setting(
+        1.0, "the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10", least=1
+    )
     nested: bool = setting(
         True, "nested SGD: members step in turn, theta once per turn of all by the sum of its gradients"
     )
@@ -104,15 +109,6 @@ class Hypernet(Method):
                 "birth_epoch must be a share of the epochs, 0 <= share < 1, or a whole number of epochs; got "
                 f"birth_epoch={self.birth_epoch!r}. The paper's is 0.6"
             )
-        number("sigma", self.sigma, least=0)
-        number("compression", self.compression, least=1)
-        one_of("norm", self.norm, ("own", "shared"))
-        if self.heads is not None:
-            one_of("heads", self.heads, ("reset", "copy"))
-        flag("head_noise", self.head_noise)
-        flag("nested", self.nested)
-        if self.ablation is not None:
-            one_of("ablation", self.ablation, ABLATIONS)
         if self.ablation == "LL+BN" and self.norm == "shared":
             raise ConfigError("ablation='LL+BN' must have own norms; got norm='shared'. Use ablation='LL'")
 

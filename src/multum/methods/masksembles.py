@@ -24,7 +24,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from ..checks import number, one_of, strings
 from ..errors import ConfigError, Refusal, RewriteError
 from ..network.copies import tensors_of
 from ..network.dependence import Usage
@@ -89,19 +88,18 @@ class Masksembles(Method):
     arranges_batches = True
 
     members: int = setting(4, "n, or M: the number of masks")
-    scale: float = setting(2.0, "S, from 1 (all members alike) to 6 (hardly any overlap)")
+    scale: float = setting(2.0, "S, from 1 (all members alike) to 6 (hardly any overlap)", least=1, most=6)
     where: str = setting(
-        "outputs", 'of every convolution but the head; or "inputs": of every one but the stem, and of the head'
+        "outputs",
+        'of every convolution but the head; or "inputs": of every one but the stem, and of the head',
+        choices=SIDES,
     )
-    feed: str = setting("repeat", 'in training: "repeat", every member sees the batch; or "split", each its own part')
-    plain: tuple[str, ...] = setting((), "layers without a mask: module paths with wildcards")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("where", self.where, SIDES)
-        one_of("feed", self.feed, ("repeat", "split"))
-        object.__setattr__(self, "plain", strings("plain", self.plain, "*shortcut*"))
-        number("scale", self.scale, least=1, most=6)
+    feed: str = setting(
+        "repeat",
+        'in training: "repeat", every member sees the batch; or "split", each its own part',
+        choices=("repeat", "split"),
+    )
+    plain: tuple[str, ...] = setting((), "layers without a mask: module paths with wildcards", example="*shortcut*")
 
     def active(self, channels: int) -> int:
         """m: the ones of a mask.

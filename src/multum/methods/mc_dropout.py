@@ -24,7 +24,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checks import number
 from ..errors import Refusal, RewriteError
 from ..network.dependence import Usage
 from ..rewrite.dropout import DROPOUTS, Drawing
@@ -82,12 +81,13 @@ class McDropout(Method):
     deterministic = False
 
     members: int = setting(5, "T: samples per prediction")
-    rate: float | None = setting(None, "p: of every dropout; None: the network's own rates, 0.1 where it has none")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.rate is not None:
-            number("rate", self.rate, least=0, below=1, fix=f"Havasi et al. use rate={RATE}")
+    rate: float | None = setting(
+        None,
+        "p: of every dropout; None: the network's own rates, 0.1 where it has none",
+        least=0,
+        below=1,
+        fix=f"Havasi et al. use rate={RATE}",
+    )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         modules = dict(network.named_modules())

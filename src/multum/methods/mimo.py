@@ -27,13 +27,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from ..checks import number, whole
-from ..errors import ConfigError, Refusal, RewriteError, first_line
+from ..errors import Refusal, RewriteError, first_line
 from ..network.copies import arguments, fold_rows, trial_copy, two_rows
 from ..network.trace import follow
 from ..rewrite.folded import KINDS, MimoHead
 from ..rewrite.walker import Edit, fold, names_of
-from .base import Batch, Builder, Method, Rewritten, followed, known_path, setting
+from .base import Batch, Builder, Method, Rewritten, followed, known_path, module_path, setting
 
 __all__ = ["Mimo"]
 
@@ -46,22 +45,18 @@ class Mimo(Method):
     training_only = ("rho", "repeats")
 
     members: int = setting(3, "M")
-    rho: float = setting(0.0, "rho: share of the rows in which all members get the same example while training")
+    rho: float = setting(
+        0.0, "rho: share of the rows in which all members get the same example while training", least=0, most=1
+    )
     repeats: int = setting(
         1, "batch repetition: how often every example appears in one step (4 on CIFAR, 2 on ImageNet)"
     )
-    stem: str | None = setting(None, "path of the layer that takes the M inputs; None: the first weighted layer")
-    head: str | None = setting(None, "path of the layer that gives the M outputs; None: the last weighted layer")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        whole("repeats", self.repeats)
-        number("rho", self.rho, least=0, most=1)
-        for name, path in (("stem", self.stem), ("head", self.head)):
-            if path is not None and (not isinstance(path, str) or not path):
-                raise ConfigError(
-                    f"{name} must be the path of a module, or None; got {name}={path!r}. Use 'conv1', say"
-                )
+    stem: str | None = setting(
+        None, "path of the layer that takes the M inputs; None: the first weighted layer", check=module_path
+    )
+    head: str | None = setting(
+        None, "path of the layer that gives the M outputs; None: the last weighted layer", check=module_path
+    )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         if self.members == 1:

@@ -30,7 +30,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..checks import flag, number, one_of, whole
 from ..errors import ConfigError, NetworkError
 from ..figures.formats import fixed_width
 from ..network.copies import tensors_of
@@ -82,27 +81,33 @@ class Mixture(Method):
 
     members: int = setting(4, "M")
     budget: float | int = setting(
-        1.0, "P: weights of all members together; 1.5 times the base network's, or 15_000_000 of them"
+        1.0,
+        "P: weights of all members together; 1.5 times the base network's, or 15_000_000 of them",
+        above=0,
+        fix="Use a number of weights such as 15_000_000, or a multiple of the base network's such as 1.0",
     )
     templates: int = setting(5, "K: templates that a layer combines")
-    assignment: str = setting("cyclic", 't_j: "cyclic" uses every template equally; "blocks" of K, as SSN\'s code does')
+    assignment: str = setting(
+        "cyclic",
+        't_j: "cyclic" uses every template equally; "blocks" of K, as SSN\'s code does',
+        choices=("cyclic", "blocks"),
+    )
     disjoint: bool = setting(
         False, "members get templates of their own until all are handed out (the paper on ImageNet)"
     )
-    mode: str = setting("groups", '"groups" of equal layers; "blob": one flat vector for all layers, for low budgets')
+    mode: str = setting(
+        "groups",
+        '"groups" of equal layers; "blob": one flat vector for all layers, for low budgets',
+        choices=("groups", "blob"),
+    )
     singles: str = setting(
-        "plain", 'layers whose shape no other has: "plain" and shared, or "banks" as the thin variant'
+        "plain",
+        'layers whose shape no other has: "plain" and shared, or "banks" as the thin variant',
+        choices=("plain", "banks"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("templates", self.templates)
-        one_of("assignment", self.assignment, ("cyclic", "blocks"))
-        one_of("mode", self.mode, ("groups", "blob"))
-        one_of("singles", self.singles, ("plain", "banks"))
-        weights = "Use a number of weights such as 15_000_000, or a multiple of the base network's such as 1.0"
-        number("budget", self.budget, above=0, fix=weights)
-        flag("disjoint", self.disjoint)
         if self.disjoint and self.mode == "blob":
             raise ConfigError("disjoint templates must be those of a group's bank; got mode='blob'. Use mode='groups'")
 

@@ -17,10 +17,9 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import one_of
-from ..errors import ConfigError, Refusal, RewriteError
+from ..errors import Refusal, RewriteError
 from ..rewrite.walker import names_of
-from .base import INITS, Builder, Method, Rewritten, followed, known_path, setting
+from .base import INITS, Builder, Method, Rewritten, followed, known_path, module_path, setting
 
 __all__ = ["Multihead"]
 
@@ -30,14 +29,12 @@ class Multihead(Method):
     """M heads on one body."""
 
     members: int = setting(3, "M")
-    head: str | None = setting(None, "path of the module that each member owns; None: the last weighted layers")
-    init: str = setting("fresh", '"fresh": every head initialised on its own; "pretrained": all from the given weights')
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("init", self.init, INITS)
-        if self.head is not None and (not isinstance(self.head, str) or not self.head):
-            raise ConfigError(f"head must be the path of a module, or None; got head={self.head!r}. Use head='fc', say")
+    head: str | None = setting(
+        None, "path of the module that each member owns; None: the last weighted layers", check=module_path
+    )
+    init: str = setting(
+        "fresh", '"fresh": every head initialised on its own; "pretrained": all from the given weights', choices=INITS
+    )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = self._heads(network, example)

@@ -24,7 +24,7 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import number, one_of, strings, whole
+from ..checks import number
 from ..thinning.thin import DENSE, Thinning, plan_thinning
 from .base import INITS, Birth, Builder, Method, setting
 
@@ -42,17 +42,15 @@ class Packed(Method):
     alpha: float = setting(2, "alpha: width of all members together, in widths of the base network")
     gamma: int = setting(1, "gamma: subgroups of every convolution and linear layer, where they fit")
     min_channels: int = setting(64, "the floor: input channels that a subgroup keeps")
-    dense: tuple[str, ...] = setting(DENSE, 'layers without subgroups: "Class.child" or a module path with wildcards')
+    dense: tuple[str, ...] = setting(
+        DENSE, 'layers without subgroups: "Class.child" or a module path with wildcards', example=DENSE[0]
+    )
     init: str = setting(
-        "fresh", '"fresh"; or "pretrained": every member keeps its own seeded choice of trained channels'
+        "fresh", '"fresh"; or "pretrained": every member keeps its own seeded choice of trained channels', choices=INITS
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole("gamma", self.gamma)
-        whole("min_channels", self.min_channels)
-        one_of("init", self.init, INITS)
-        object.__setattr__(self, "dense", strings("dense", self.dense, DENSE[0]))
         deep, like_one = self.members, f"{self.members**0.5:.3g}"
         fix = f"Here members={deep}: alpha={deep} gives Deep Ensembles, alpha={like_one} costs about one network"
         number("alpha", self.alpha, above=0, most=self.members, fix=fix)

@@ -12,7 +12,6 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..checks import one_of
 from ..errors import ConfigError
 from .base import INITS, Builder, Method, Remake, setting
 
@@ -24,11 +23,10 @@ class Single(Method):
     """The network as it is, behind the interface of an ensemble."""
 
     members: int = setting(1, "always one")
-    init: str = setting("pretrained", '"pretrained": the given weights; "fresh": initialised anew')
+    init: str = setting("pretrained", '"pretrained": the given weights; "fresh": initialised anew', choices=INITS)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        one_of("init", self.init, INITS)
         if self.members != 1:
             raise ConfigError(f"Single must have one member; got members={self.members}. Use Deep(members=...)")
 

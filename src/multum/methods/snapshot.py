@@ -16,37 +16,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
 
-from torch import nn
-
-from ..checks import flag, number
-from ..ensemble import Ensemble
 from ..errors import ConfigError
-from .base import Builder, Method, setting
-from .collect import OneRun, epochs_before, release, remember
+from .base import setting
+from .collect import SHARE, OneRun, epochs_before
 
 __all__ = ["Snapshot"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Snapshot(Method):
+class Snapshot(OneRun):
     """Members along one training run with a cyclic learning rate."""
 
     members: int = setting(5, "M: cycles, hence snapshots")
     cycles: bool = setting(True, "cosine cycles; False: the recipe's schedule, snapshots after `start`")
-    start: float = setting(0.8, "without cycles: the share of the epochs before the first snapshot")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        flag("cycles", self.cycles)
-        number("start", self.start, least=0, below=1, fix="It is a share of the epochs, such as start=0.8")
-
-    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
-        return OneRun(network, builder)
-
-    def alone(self) -> Snapshot:
-        return self
+    start: float = setting(0.8, "without cycles: the share of the epochs before the first snapshot", **SHARE)
 
     def rate(self, step: int, steps: int, lr: float) -> float:
         """The learning rate of step t = 1 .. T.
@@ -85,12 +69,6 @@ class Snapshot(Method):
         [164, 168, 172, 176, 180, 184, 188, 192, 196, 200]
         """
         return epoch in self._ends(epochs)
-
-    def collect(self, ensemble: Ensemble) -> None:
-        remember(ensemble)
-
-    def conclude(self, ensemble: Ensemble) -> None:
-        release(ensemble, self.members)
 
     def _first(self, epochs: int) -> int:
         return 0 if self.cycles else epochs_before(self.start, epochs)

@@ -19,47 +19,31 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..checks import number, whole
 from ..ensemble import Ensemble
 from ..errors import ConfigError
-from .base import Builder, Method, setting
-from .collect import OneRun, epochs_before
+from .base import setting
+from .collect import SHARE, OneRun, epochs_before
 
 __all__ = ["Swag"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Swag(Method):
+class Swag(OneRun):
     """Samples of a Gaussian fitted to one training run."""
 
     renews_norms = True
 
     members: int = setting(4, "N: samples")
-    start: float = setting(0.8, "the share of the epochs before the first weights are collected")
-    rank: int = setting(20, "K: columns of the low-rank part; the divisor is K - 1 even if fewer exist")
-    scale: float = setting(1.0, "multiplies the covariance; 0 gives the average (SWA)")
+    start: float = setting(0.8, "the share of the epochs before the first weights are collected", **SHARE)
+    rank: int = setting(20, "K: columns of the low-rank part; the divisor is K - 1 even if fewer exist", least=2)
+    scale: float = setting(1.0, "multiplies the covariance; 0 gives the average (SWA)", least=0)
     final: float | None = setting(
-        0.5, "the rate while collecting, as a share of the recipe's lr; None: the recipe's schedule"
+        0.5, "the rate while collecting, as a share of the recipe's lr; None: the recipe's schedule", above=0, most=1
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        number("start", self.start, least=0, below=1, fix="It is a share of the epochs, such as start=0.8")
-        whole("rank", self.rank, least=2)
-        number("scale", self.scale, least=0)
-        if self.final is not None:
-            number("final", self.final, above=0, most=1)
-
-    def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> OneRun:
-        return OneRun(network, builder)
-
-    def alone(self) -> Swag:
-        return self
 
     def rate(self, epoch: float, epochs: int, lr: float) -> float:
         """The learning rate after `epoch` epochs, a real number.

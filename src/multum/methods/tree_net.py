@@ -19,13 +19,22 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import one_of
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.dependence import Usage
 from ..rewrite.walker import names_of
 from .base import INITS, Builder, Method, Rewritten, followed, setting
 
 __all__ = ["TreeNet"]
+
+
+def _branch_point(name: str, at: object) -> None:
+    share = isinstance(at, (int, float)) and not isinstance(at, bool) and 0 < at < 1
+    if not share and not (isinstance(at, str) and at):
+        raise ConfigError(
+            f"at must be the path of a module, or a share of the layers with 0 < at < 1; got at={at!r}. "
+            "at=0.5 shares half of them, Deep shares none, Multihead all but the last"
+        )
+
 
 STAGES = ("layer1", "layer2", "layer3")  # what residual networks call their groups
 
@@ -36,22 +45,13 @@ class TreeNet(Method):
 
     members: int = setting(3, "M")
     at: str | float | None = setting(
-        None, "branch point: a path, or the trunk's share of the layers; None: the papers', else 0.5"
+        None,
+        "branch point: a path, or the trunk's share of the layers; None: the papers', else 0.5",
+        check=_branch_point,
     )
     init: str = setting(
-        "fresh", '"fresh": every branch initialised on its own; "pretrained": all from the given weights'
+        "fresh", '"fresh": every branch initialised on its own; "pretrained": all from the given weights', choices=INITS
     )
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        one_of("init", self.init, INITS)
-        if self.at is None or (isinstance(self.at, str) and self.at):
-            return
-        if isinstance(self.at, bool) or not isinstance(self.at, (int, float)) or not 0 < self.at < 1:
-            raise ConfigError(
-                f"at must be the path of a module, or a share of the layers with 0 < at < 1; got at={self.at!r}. "
-                "at=0.5 shares half of them, Deep shares none, Multihead all but the last"
-            )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         usage = followed(network, example, "use Multihead(head=path), which need not follow it, or Deep")
