@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,25 +27,24 @@ log = logging.getLogger("multum")
 TASKS = ("classification", "regression")
 
 
-class Birth(Protocol):
-    """What a method decides about one network before its members exist."""
+class Birth:
+    """What a method decides about one network before its members exist: here, that each is a network of its own."""
 
-    born: int | None  # members at the start, None for all of them
-    folded: bool  # whether the network takes all members at once
-    starts_fresh: bool  # whether members draw first weights of their own, so that equal ones are worth a warning
-
-    @property
-    def edits(self) -> Sequence[Edit]:
-        """How the one-member network differs from the base network."""
+    edits: Sequence[Edit] = ()  # how the one-member network differs from the base network
+    born: int | None = None  # members at the start, None for all of them
+    folded: bool = False  # whether the network takes all members at once, folded into the batch
+    starts_fresh: bool = False  # whether members draw first weights of their own: equal ones are worth a warning
 
     def begin(self, seeds: Sequence[int]) -> None:
-        """Before the first member: all seeds, the last one of what members share."""
+        """Before the first member: all seeds, the last one of what members share; for what is drawn for all at once."""
 
     def member(self, index: int, seed: int) -> nn.Module:
-        """A new plain network of one member."""
+        """Member `index` as a new network of one member, drawn under the seed."""
+        raise NotImplementedError
 
     def owns(self, name: str, tensor: Tensor) -> bool:
         """Whether each member has its own copy of this parameter or buffer."""
+        return True
 
 
 def ensemble(

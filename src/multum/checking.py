@@ -12,14 +12,14 @@ import torch
 from rich.console import Console
 from rich.text import Text
 from torch import Tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_flatten, tree_map_only
 
 from .building import ensemble
 from .ensemble import Ensemble
 from .errors import CheckError
 from .executors import EXECUTORS, REFERENCE
 from .figures.tables import text_table
-from .network.copies import arguments, two_rows
+from .network.copies import run, two_rows
 from .rewrite.walker import is_plain
 
 __all__ = ["Finding", "check"]
@@ -70,7 +70,7 @@ def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
 
 
 def _findings(ens: Ensemble, x: Any) -> Iterator[Finding]:
-    batch = next(t for t in arguments(x)[0] or arguments(x)[1].values() if isinstance(t, Tensor)).shape[0]
+    batch = next(t for t in tree_flatten(x)[0] if isinstance(t, Tensor)).shape[0]
 
     ens.executor = REFERENCE
     reference = ens(x).detach()
@@ -139,13 +139,12 @@ def _traces(ens: Ensemble, x: Any, executor: str, training: bool, seed: int) -> 
 
 
 def _members_are_rows(ens: Ensemble, x: Any, reference: Tensor) -> Finding:
-    args, kwargs = arguments(x)
     worst = 0.0
     for i in range(ens.members):
         one = ens.member(i)
         if not all(is_plain(m) for m in one.modules()):
             return Finding("member(i) is a plain network", False, f"member {i} has a multum layer in it")
-        worst = max(worst, _distance(one(*args, **kwargs), reference[i]))
+        worst = max(worst, _distance(run(one, x), reference[i]))
     if not ens.method.deterministic:
         return Finding("member(i) is a plain network", True, "not compared: rows are random draws of it")
     return Finding("member(i) equals row i", worst <= TOLERANCE, f"{worst:.1e}")
@@ -198,9 +197,8 @@ def _alone(ens: Ensemble, x: Any) -> Iterator[Finding]:
     if method is None:
         return
     base = ens.member(0)
-    args, kwargs = arguments(x)
     one = ensemble(base, method, example=x, task=ens.task, seed=0).eval()
-    distance = _distance(one(x)[0], base(*args, **kwargs))
+    distance = _distance(one(x)[0], run(base, x))
     yield Finding("one member is the base network", distance <= TOLERANCE, f"{distance:.1e}")
 
 

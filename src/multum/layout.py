@@ -18,7 +18,17 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from .executors import EXECUTORS
-from .network.copies import arguments, fold_rows, skeleton, tensors_of, trial_copy, two_rows
+from .network.copies import (
+    fold_rows,
+    name_in,
+    on_meta,
+    own_tensors,
+    run,
+    skeleton,
+    tensors_of,
+    trial_copy,
+    two_rows,
+)
 from .network.dependence import Usage, trace_members
 from .rewrite.dropout import DROPOUTS, Drawing, Randomness
 from .rewrite.norm import NORMS
@@ -74,7 +84,7 @@ def lay_out(
 
     _install_natives(network, randomness, members, usage)
     drawing = {path: m for path, m in network.named_modules() if isinstance(m, Drawing)}
-    numbers = tuple(f"{path}.member" if path else "member" for path, m in drawing.items() if m.member is not None)
+    numbers = tuple(name_in(path, "member") for path, m in drawing.items() if m.member is not None)
     layout = Layout(
         own=own,
         numbers=numbers,
@@ -118,19 +128,14 @@ def moving_buffers(network: nn.Module, example: Any) -> list[str]:
         example: at least two rows, as batch norm cannot train on one.
     """
     names = [n for n, _ in network.named_buffers()]
-    norms = {
-        f"{path}.{n}" if path else n
-        for path, module in network.named_modules()
-        if isinstance(module, nn.modules.batchnorm._NormBase)
-        for n, _ in module.named_buffers(recurse=False)
-    }
-    if not set(names) - norms or any(t.is_meta for t in tensors_of(network).values()):
+    modules = [(m, path) for path, m in network.named_modules() if isinstance(m, nn.modules.batchnorm._NormBase)]
+    norms = {name for module, path in modules for name in own_tensors(module, path)}
+    if not set(names) - norms or on_meta(network):
         return [n for n in names if n in norms]
     trial = trial_copy(network).train()
     before = {n: b.clone() for n, b in trial.named_buffers()}
-    args, kwargs = arguments(example)
     with torch.no_grad(), torch.random.fork_rng():
-        trial(*args, **kwargs)
+        run(trial, example)
     after = dict(trial.named_buffers())
     return [n for n in names if n in norms or n not in after or not torch.equal(before[n], after[n])]
 
@@ -155,10 +160,9 @@ def _pooled_norms(network: nn.Module, own: set[str], usage: Usage | None) -> tup
     pooled = []
     for path, module in network.named_modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (usage is None or path in usage.inputs):
-            prefix = f"{path}." if path else ""
-            statistics = {prefix + name for name, _ in module.named_buffers(recurse=False)}
-            weights = {prefix + name for name, _ in module.named_parameters(recurse=False)}
-            if (statistics or weights) and not own & (statistics or weights):
+            mine = own_tensors(module, path)
+            statistics = {name for name, t in mine.items() if not isinstance(t, nn.Parameter)} or set(mine)
+            if statistics and not own & statistics:
                 pooled.append(path)
     return tuple(pooled)
 

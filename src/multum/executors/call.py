@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 from torch.func import functional_call
+from torch.utils._pytree import tree_map_only
 
 from ..errors import NetworkError
 from ..network.copies import arguments
@@ -34,6 +35,4 @@ def call(network: nn.Module, tensors: dict[str, Tensor], x: Any) -> Tensor:
 
 def take(x: Any, member: int) -> Any:
     """The input of one member: [members, batch, ...] -> [batch, ...], also inside tuples and dicts."""
-    if isinstance(x, dict):
-        return {name: value[member] for name, value in x.items()}
-    return tuple(value[member] for value in x) if isinstance(x, (tuple, list)) else x[member]
+    return tree_map_only(Tensor, lambda t: t[member], x)

@@ -10,16 +10,16 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
+from ..building import Birth
 from ..checks import flag, number, one_of, strings, whole
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
-from ..network.copies import full_copy, tensors_of
+from ..network.copies import full_copy, name_in, on_meta, tensors_of
 from ..network.dependence import Usage, trace_members
 from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
 
 __all__ = [
     "INITS",
     "Batch",
-    "Birth",
     "Builder",
     "Method",
     "Remake",
@@ -90,6 +90,7 @@ class Method:
     independent: ClassVar[bool] = False  # whether members share nothing, so that each may see batches in its own order
     arranges_batches: ClassVar[bool] = False  # whether `batch` gives members other rows than those of the batch
     takes_turns: ClassVar[bool] = False  # whether a step trains the one member that `turn` names
+    undecayed_names: ClassVar[tuple[str, ...]] = ()  # last names of the tensors that have no weight decay
     training_only: ClassVar[tuple[str, ...]] = ()  # fields that change how members are trained and no cost
 
     members: int = setting(4, "M")
@@ -123,7 +124,7 @@ class Method:
 
     def alone(self) -> Method | None:
         """The same method with one member and the given weights, which is then the base network; None if it is not."""
-        raise NotImplementedError
+        return None
 
     def batch(self, x: Any, y: Any, generator: torch.Generator | None = None) -> Batch:
         """What the members see of one batch; the same for all, unless a method says otherwise."""
@@ -141,7 +142,7 @@ class Method:
 
     def training_macs(self, macs: int, members: int) -> int:
         """Mult-adds that one training example costs forward, where a prediction by all members costs `macs`."""
-        return macs
+        return macs // members if self.takes_turns else macs
 
     # What a training loop asks, where a method differs from training all members together from the first step on.
 
@@ -183,7 +184,7 @@ class Method:
 
     def decays(self, name: str, tensor: Tensor) -> bool:
         """Whether weight decay applies to this parameter."""
-        return True
+        return name.rpartition(".")[2] not in self.undecayed_names
 
     def undecayed(self, ensemble: Any) -> set[str]:
         """Names of the parameters without weight decay, where a name and a tensor alone do not tell."""
@@ -203,27 +204,6 @@ def decay_groups(named: Iterable[tuple[str, Tensor]], undecayed: set[str], decay
         {"params": [p for name, p in named if name in undecayed], "weight_decay": 0.0},
     ]
     return [group for group in groups if group["params"]]
-
-
-class Birth:
-    """Members that are each a network of their own: every tensor is own, unless a method says otherwise."""
-
-    edits: Sequence[Edit] = ()
-    born: int | None = None  # members at the start, None for all of them
-    folded: bool = False  # whether the network takes all members at once, folded into the batch
-    starts_fresh: bool = (
-        False  # whether members draw first weights of their own, so that equal ones are worth a warning
-    )
-
-    def begin(self, seeds: Sequence[int]) -> None:
-        """Before the first member: all seeds, the last one of what members share; for what is drawn for all at once."""
-
-    def member(self, index: int, seed: int) -> nn.Module:
-        """Member `index` as a new network of one member, drawn under the seed."""
-        raise NotImplementedError
-
-    def owns(self, name: str, tensor: Tensor) -> bool:
-        return True
 
 
 class Rewritten(Birth):
@@ -251,7 +231,7 @@ class Rewritten(Birth):
         network = full_copy(self.network)
         with seeded(seed):
             apply(network, self.edits, {})
-            if self.fresh and not any(t.is_meta for t in tensors_of(network).values()):
+            if self.fresh and not on_meta(network):
                 self._renew(network)
         return network
 
@@ -280,7 +260,7 @@ class Remake(Birth):
 
     def member(self, index: int, seed: int) -> nn.Module:
         network = full_copy(self.network)
-        if self.init == "pretrained" or any(t.is_meta for t in tensors_of(network).values()):
+        if self.init == "pretrained" or on_meta(network):
             return network
         frozen = {name: t.detach().clone() for name, t in _frozen(network).items()}
         with seeded(seed):
@@ -300,7 +280,7 @@ def _frozen(network: nn.Module) -> dict[str, Tensor]:
         frozen: dict[str, Tensor] = {name: p for name, p in parameters.items() if not p.requires_grad}
         if frozen and len(frozen) == len(parameters):
             frozen |= dict(module.named_buffers(recurse=False))
-        tensors |= {f"{path}.{name}" if path else name: t for name, t in frozen.items()}
+        tensors |= {name_in(path, name): t for name, t in frozen.items()}
     first = tensors_of(network)
     return {name: t for name, t in tensors.items() if name in first}
 

@@ -21,9 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..errors import Refusal, RewriteError
+from ..network.copies import name_in
 from ..rewrite.norm import norm_tensors
 from ..rewrite.walker import Edit, layer, names_of
-from ..rewrite.weighted import Read, Scaled, name_in, scaled_weight, tensor_of, weighted_layers, widths
+from ..rewrite.weighted import Read, Scaled, scaled_weight, tensor_of, weighted_layers, widths
 from .base import Builder, Method, Rewritten, followed, setting
 
 __all__ = ["SHORTCUTS", "BatchEnsemble"]
@@ -89,6 +90,7 @@ class BatchEnsemble(Method):
 
     reduction = "mean"
     training_only = ("init",)
+    undecayed_names = FACTORS
 
     members: int = setting(4, "M")
     init: str = setting(
@@ -118,9 +120,6 @@ class BatchEnsemble(Method):
 
     def alone(self) -> BatchEnsemble:
         return replace(self, members=1, init="ones")
-
-    def decays(self, name: str, tensor: Tensor) -> bool:
-        return name.rpartition(".")[2] not in FACTORS
 
     def undecayed(self, ensemble: Any) -> set[str]:
         """r and s, and the affine parameters of own norms."""

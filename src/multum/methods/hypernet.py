@@ -19,8 +19,7 @@ type and template shape, S = 2 where the input channels are even and 1 where the
 its layers), so that theta has the size of the weights it makes. Heads are never generated; the biases of generated
 layers, which the paper does not have, go with the norms; all else (tokens, recurrent layers, frozen weights) is shared.
 
-theta is He-normal and the embeddings pseudo-orthogonal: the given weights of generated layers are replaced, all others
-kept.
+theta is He-normal, the embeddings pseudo-orthogonal: generated layers lose their given weights, all others keep theirs.
 
 Shape: x [batch, ...] -> [1, batch, outputs] before birth, [members, batch, outputs] after.
 Cost: about one network's weights, plus N small embeddings, norms and heads; N times the mult-adds of one network.
@@ -40,7 +39,7 @@ from torch import Tensor, nn
 from ..building import member_seeds
 from ..errors import ConfigError, Refusal, RewriteError
 from ..models.wide_resnet import WideResNet
-from ..network.copies import tensors_of
+from ..network.copies import on_meta, tensors_of
 from ..rewrite.generated import Generated, Slot, Twin, bank_path, twin_edits, weight_slots
 from ..rewrite.norm import is_norm
 from ..rewrite.templates import EMBEDDING
@@ -71,6 +70,7 @@ class Hypernet(Method):
     """Members that are small embeddings of one shared hypernetwork, born late in training."""
 
     takes_turns = True
+    undecayed_names = (EMBEDDING,)
     training_only = ("birth_epoch", "sigma", "heads", "head_noise", "nested")
 
     members: int = setting(4, "N")
@@ -112,8 +112,6 @@ class Hypernet(Method):
         if self.ablation == "LL+BN" and self.norm == "shared":
             raise ConfigError("ablation='LL+BN' must have own norms; got norm='shared'. Use ablation='LL'")
 
-    # -- what a training loop asks -------------------------------------------------------------------------------------
-
     def birth_after(self, epochs: int) -> int | None:
         """T0 as a number of epochs; None where members are born at the start.
 
@@ -140,18 +138,6 @@ class Hypernet(Method):
     def shared_step_every(self, members: int) -> int:
         return members if self.nested else 1
 
-    def training_macs(self, macs: int, members: int) -> int:
-        """One member sees each example."""
-        return macs // members
-
-    def decays(self, name: str, tensor: Tensor) -> bool:
-        return name.rpartition(".")[2] != EMBEDDING
-
-    def alone(self) -> None:
-        return None
-
-    # -- birth ---------------------------------------------------------------------------------------------------------
-
     @property
     def _at_start(self) -> bool:
         return self.ablation == "scratch" or self.birth_epoch == 0 or self.members == 1
@@ -164,19 +150,18 @@ class Hypernet(Method):
         if not slots:
             reason = "a linear or convolution layer besides the head must be trainable; got none to generate"
             raise RewriteError("Hypernet", [Refusal("", reason, "use Multihead, or Deep")])
-        groups = _table_s1(network, slots, self.compression) if isinstance(network, WideResNet) else None
-        groups = groups or _by_shape(slots, self.compression)
+        blocks = len(network.layer1) if isinstance(network, WideResNet) else 0
+        groups = _table_s1(blocks, slots, self.compression) if blocks else _by_shape(slots, self.compression)
         edits: list[Edit] = []
         for group in groups:
             source = bank_path(group.parts[0].slot)
             edits.append(Edit(source, {"shape": [group.size, *group.parts[0].template]}, "Bank"))
             for slot, chunks in group.parts:
-                kind = "Embedded" if slot.name == "weight" else "EmbeddedProjection"
-                edits.append(Edit(slot.path, {"source": source, "chunks": chunks, "inputs": slot.inputs}, kind))
+                reads = {"source": source, "chunks": chunks, "inputs": slot.inputs}
+                edits.append(Edit(slot.path, reads, "Embedded"))
         paths = {slot.path for slot in slots}
         edits += twin_edits(weights, paths)
-        paths |= {twin for twin, first in weights.twins.items() if first in paths}
-        return _Late(network, edits, self._ownership(network, heads, paths), self, groups)
+        return _Late(network, edits, self._ownership(network, heads, weights.with_twins(paths)), self, groups)
 
     def _ownership(self, network: nn.Module, heads: set[str], generated: set[str]) -> Callable[[str, Tensor], bool]:
         norms = {path for path, module in network.named_modules() if is_norm(module)}
@@ -252,7 +237,7 @@ class _Late(Rewritten):
 
     def member(self, index: int, seed: int) -> nn.Module:
         network = super().member(index, seed)
-        if any(t.is_meta for t in tensors_of(network).values()):
+        if on_meta(network):
             return network
         with seeded(self.first_seed), torch.no_grad():
             for group in self.groups:
@@ -278,9 +263,6 @@ class _Late(Rewritten):
                 module.weight_embedding.copy_(row / row.norm(dim=0).mean())
 
 
-# -- groups ------------------------------------------------------------------------------------------------------------
-
-
 def _heads(network: nn.Module, example: Any) -> set[str]:
     """Paths of the layers that no weighted layer follows."""
     heads = followed(network, example, "take what reads values in Python out of forward").heads
@@ -290,23 +272,21 @@ def _heads(network: nn.Module, example: Any) -> set[str]:
     return set(heads)
 
 
-def _table_s1(network: WideResNet, slots: list[Slot], compression: float) -> list[_Group]:
+def _table_s1(blocks: int, slots: list[Slot], compression: float) -> list[_Group]:
     """The paper's Table S1, and its rule for any depth and width."""
-    half = max(1, int((2 * len(network.layer1) - 1) / compression))
+    half = max(1, int((2 * blocks - 1) / compression))
     groups: dict[tuple, list[_Part]] = defaultdict(list)
-    sizes: dict[tuple, int] = {}
     for slot in slots:
         ratio = slot.shape[0] / slot.shape[1]
         if slot.path == "conv1":
-            part, role, size = _Part(slot, 1), "stem", max(1, int(10 / compression))
+            role, chunks, size = "stem", 1, max(1, int(10 / compression))
         elif slot.path.endswith("shortcut"):
-            part, role, size = _Part(slot, 1), "shortcut", half
+            role, chunks, size = "shortcut", 1, half
         else:
-            part, role, size = _Part(slot, math.ceil(2 / ratio)), "block", half if ratio > 2 else 2 * half
-        key = (role, part.template, slot.where)
-        groups[key].append(part)
-        sizes[key] = size
-    return [_Group(tuple(parts), sizes[key]) for key, parts in groups.items()]
+            role, chunks, size = "block", math.ceil(2 / ratio), half if ratio > 2 else 2 * half
+        part = _Part(slot, chunks)
+        groups[size, role, part.template, slot.where].append(part)
+    return [_Group(tuple(parts), size) for (size, *_), parts in groups.items()]
 
 
 def _by_shape(slots: list[Slot], compression: float) -> list[_Group]:
@@ -315,6 +295,4 @@ def _by_shape(slots: list[Slot], compression: float) -> list[_Group]:
     for slot in slots:
         part = _Part(slot, 2 if slot.shape[slot.inputs] % 2 == 0 else 1)
         groups[slot.kind, slot.groups, part.template, slot.where].append(part)
-    return [
-        _Group(tuple(parts), max(2, int(sum(part.chunks for part in parts) / compression))) for parts in groups.values()
-    ]
+    return [_Group(tuple(parts), max(2, int(sum(p.chunks for p in parts) / compression))) for parts in groups.values()]

@@ -25,14 +25,13 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError
-from ..network.copies import tensors_of
+from ..network.copies import name_in, on_meta, tensors_of
 from ..network.dependence import Usage
 from ..rewrite.walker import Edit, install, layer
 from ..rewrite.weighted import (
     Read,
     Scaled,
     Weighted,
-    name_in,
     scaled_weight,
     tensor_of,
     weighted_layers,
@@ -206,7 +205,7 @@ class _Masking(Rewritten):
         self.masks: dict[str, np.ndarray] = {}  # path -> [members, channels]; none on the meta device
 
     def begin(self, seeds: Sequence[int]) -> None:
-        if not any(t.is_meta for t in tensors_of(self.network).values()):
+        if not on_meta(self.network):
             self.masks = {p: self.method.masks(c, (seeds[-1], k)) for k, (p, c) in enumerate(self.sizes.items())}
 
     def member(self, index: int, seed: int) -> nn.Module:

@@ -28,7 +28,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..errors import Refusal, RewriteError, first_line
-from ..network.copies import arguments, fold_rows, trial_copy, two_rows
+from ..network.copies import fold_rows, on_meta, run, trial_copy, two_rows
 from ..network.trace import follow
 from ..rewrite.folded import KINDS, MimoHead
 from ..rewrite.walker import Edit, fold, names_of
@@ -126,7 +126,7 @@ class Mimo(Method):
     def _check_rows(self, folded: nn.Module, example: Any) -> None:
         """Each member's rows pass through on their own, in training and in eval, or an error says where they do not."""
         plain = [self.unfold(trial_copy(folded), i).eval() for i in range(self.members)]
-        meta = any(t.is_meta for t in folded.parameters())  # there only shapes can be compared
+        meta = on_meta(folded)  # there only shapes can be compared
         x = two_rows(example)
         noisy = tree_map_only(Tensor, _noisy, x)
         if not meta and _attempt(plain[0], noisy)[0] is not None:  # else noise is not an input of this network
@@ -164,10 +164,9 @@ def _attempt(network: nn.Module, x: Any) -> tuple[Any, str, str]:
     """The output; or None, and where and why there is none."""
     place = SimpleNamespace(path="", enter=lambda path, inputs: None)
     follow(network, place)
-    args, kwargs = arguments(x)
     try:
         with torch.no_grad(), torch.random.fork_rng():
-            return network(*args, **kwargs), "", ""
+            return run(network, x), "", ""
     except Exception as error:  # a user's network may raise anything
         return None, place.path, f"{type(error).__name__}: {first_line(error)}"
 

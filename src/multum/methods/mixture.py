@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from ..errors import ConfigError, NetworkError
 from ..figures.formats import fixed_width
-from ..network.copies import tensors_of
+from ..network.copies import on_meta
 from ..rewrite.generated import Slot, Slots, bank_path, twin_edits, weight_slots
 from ..rewrite.norm import is_norm
 from ..rewrite.templates import COEFFICIENTS, TEMPLATES, windows
@@ -78,6 +78,8 @@ class _Allocation:
 @dataclass(frozen=True, kw_only=True)
 class Mixture(Method):
     """Members that mix shared templates, within a budget of parameters."""
+
+    undecayed_names = (COEFFICIENTS,)
 
     members: int = setting(4, "M")
     budget: float | int = setting(
@@ -131,12 +133,6 @@ class Mixture(Method):
 
     def sized(self, share: float, room: float | None) -> Mixture | None:
         return None if room is None else replace(self, budget=round(room * share, 4))
-
-    def alone(self) -> None:
-        return None
-
-    def decays(self, name: str, tensor: Tensor) -> bool:
-        return name.rpartition(".")[2] != COEFFICIENTS
 
     def _allocate(self, network: nn.Module) -> _Allocation:
         offered = weight_slots(network, "Mixture")
@@ -220,8 +216,7 @@ class Mixture(Method):
                 if allocation.blob is not None:
                     reads = {"source": source, "start": starts[slot.path], "count": group.mixed}
                     reads |= {"shape": list(slot.shape), "mixes": group.templates > 1}
-                kind = "Mixed" if allocation.blob is None else "Carved"
-                edits.append(Edit(slot.path, reads, kind if slot.name == "weight" else f"{kind}Projection"))
+                edits.append(Edit(slot.path, reads, "Mixed" if allocation.blob is None else "Carved"))
         return [*edits, *twin_edits(allocation.offered, allocation.paths)]
 
     def describe(self, network: nn.Module, example: Any = None) -> str:
@@ -247,13 +242,12 @@ class Mixture(Method):
         sums = [("blob", "", plan.blob), ("plain layers", plain, plan.plain or None), ("used", "", plan.used)]
         sums += [("budget", "", plan.budget), ("left", "", plan.budget - plan.used)]
         rows += [(name, count, "", "", "", f"{size:,}") for name, count, size in sums if size is not None]
-        lines = fixed_width(rows)
         coefficients = sum(len(g.slots) * g.mixed for g in plan.groups if g.templates > 1)
-        lines.append(
+        summary = (
             f"{plan.used:,} is {plan.used / plan.offered.weights:.3f} times the base network's weights; every member "
             f"owns {coefficients} coefficients, its norms and biases"
         )
-        return "\n".join(lines)
+        return "\n".join([*fixed_width(rows), summary])
 
 
 class _Banks(Rewritten):
@@ -261,7 +255,7 @@ class _Banks(Rewritten):
 
     def __init__(self, network: nn.Module, method: Mixture, allocation: _Allocation):
         self.method, self.allocation = method, allocation
-        generated = allocation.paths | {t for t, first in allocation.offered.twins.items() if first in allocation.paths}
+        generated = allocation.offered.with_twins(allocation.paths)
         norms = {path for path, module in network.named_modules() if is_norm(module)}
         owned = {COEFFICIENTS, "bias", "in_proj_bias", *([TEMPLATES] if method.disjoint else [])}
 
@@ -273,7 +267,7 @@ class _Banks(Rewritten):
 
     def member(self, index: int, seed: int) -> nn.Module:
         network = super().member(index, seed)
-        if any(t.is_meta for t in tensors_of(network).values()):
+        if on_meta(network):
             return network
         with seeded(seed), torch.no_grad():
             if index == 0:
@@ -283,9 +277,7 @@ class _Banks(Rewritten):
         return network
 
     def _draw_templates(self, network: nn.Module) -> None:
-        for slot in self.allocation.offered.slots:
-            if slot.path not in self.allocation.paths:
-                continue
+        for slot in (s for s in self.allocation.offered.slots if s.path in self.allocation.paths):
             module: Any = network.get_submodule(slot.path)
             templates, std = module.bank.templates, math.sqrt(2 / slot.fan_in)
             if self.allocation.blob is not None:

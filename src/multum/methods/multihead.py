@@ -39,13 +39,8 @@ class Multihead(Method):
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = self._heads(network, example)
         self._check_heads(network, heads)
-        return Rewritten(
-            network,
-            (),
-            owns=lambda name, tensor: name.startswith(tuple(f"{path}." for path in heads)),
-            fresh=heads if self.init == "fresh" else (),
-            builder=builder,
-        )
+        inside, fresh = tuple(f"{path}." for path in heads), heads if self.init == "fresh" else ()
+        return Rewritten(network, (), lambda name, tensor: name.startswith(inside), fresh, builder)
 
     def alone(self) -> Multihead:
         return replace(self, members=1, init="pretrained")
@@ -57,17 +52,9 @@ class Multihead(Method):
         usage = followed(network, example, "name the layer that each member owns, as in Multihead(head=path)")
         inner = [path for path in usage.heads if not path or _holds(path, usage.layers)]
         if inner or not usage.heads:
-            raise RewriteError(
-                "Multihead",
-                [
-                    Refusal(
-                        path,
-                        "the head must be a layer of its own; got a module that computes the outputs itself",
-                        "make the last layer an nn.Linear, or name a module, as in Multihead(head=path)",
-                    )
-                    for path in inner or [""]
-                ],
-            )
+            reason = "the head must be a layer of its own; got a module that computes the outputs itself"
+            fix = "make the last layer an nn.Linear, or name a module, as in Multihead(head=path)"
+            raise RewriteError("Multihead", [Refusal(path, reason, fix) for path in inner or [""]])
         return usage.heads
 
     def _check_heads(self, network: nn.Module, heads: list[str]) -> None:

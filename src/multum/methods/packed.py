@@ -24,9 +24,10 @@ from typing import Any
 
 from torch import nn
 
+from ..building import Birth
 from ..checks import number
 from ..thinning.thin import DENSE, Thinning, plan_thinning
-from .base import INITS, Birth, Builder, Method, setting
+from .base import INITS, Builder, Method, setting
 
 __all__ = ["Packed"]
 

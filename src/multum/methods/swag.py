@@ -87,15 +87,8 @@ class Swag(OneRun):
                 f"Train past {self.start:.0%} of the epochs, or lower start"
             )
         samples = [self.sample(ensemble, seed) for seed in ensemble.randomness.seeds[: self.members]]
-        present = ensemble.tensors(ensemble.own)
-        ensemble.regrow(
-            {
-                name: torch.stack([s[name] for s in samples])
-                if name in samples[0]
-                else tensor.detach()[:1].repeat(self.members, *(1 for _ in tensor.shape[1:]))
-                for name, tensor in present.items()
-            }
-        )
+        present = ensemble.tensors(ensemble.own).items()
+        ensemble.regrow({name: torch.stack([s.get(name, t.detach()[0]) for s in samples]) for name, t in present})
 
     def sample(self, ensemble: Ensemble, seed: int) -> dict[str, Tensor]:
         """One draw of all weights."""

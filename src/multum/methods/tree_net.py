@@ -57,24 +57,16 @@ class TreeNet(Method):
         usage = followed(network, example, "use Multihead(head=path), which need not follow it, or Deep")
         runs = _first_runs(network, usage)
         start = self._start(network, usage, runs)
-        own = [
-            first
-            for first, names in names_of(network).items()
-            if all(runs[name.rpartition(".")[0]] >= start for name in names)
-        ]
+        ties = names_of(network).items()
+        own = [first for first, names in ties if all(runs[name.rpartition(".")[0]] >= start for name in names)]
         if not own:
             raise ConfigError(
                 f"a branch must have parameters; got none at or after at={self.at!r}. The last weighted layer is "
                 f"{usage.layers[-1]!r}"
             )
         _check_trains(network, own, self.members)
-        return Rewritten(
-            network,
-            (),
-            owns=lambda name, tensor: name in set(own),
-            fresh=own if self.init == "fresh" else (),
-            builder=builder,
-        )
+        fresh = own if self.init == "fresh" else ()
+        return Rewritten(network, (), lambda name, tensor: name in set(own), fresh, builder)
 
     def alone(self) -> TreeNet:
         return replace(self, members=1, init="pretrained")
@@ -89,16 +81,8 @@ class TreeNet(Method):
             return _run_of(at, network, usage)
         layers = usage.layers
         if len(layers) < 2:
-            raise RewriteError(
-                "TreeNet",
-                [
-                    Refusal(
-                        ", ".join(layers),
-                        f"trunk and branch must have a weighted layer each; got {len(layers)} in all",
-                        "use Deep, or a deeper network",
-                    )
-                ],
-            )
+            reason = f"trunk and branch must have a weighted layer each; got {len(layers)} in all"
+            raise RewriteError("TreeNet", [Refusal(", ".join(layers), reason, "use Deep, or a deeper network")])
         return runs[layers[min(max(int(at * len(layers) + 1e-6), 1), len(layers) - 1)]]
 
 

@@ -115,11 +115,8 @@ def _builder(name: str) -> Builder:
         return partial(WideResNet, *map(int, wide.groups()))
     if name.startswith("timm:"):
         return partial(timm_model, name.removeprefix("timm:"))
-    known = [*BUILDERS, *EXAMPLES]
-    raise ConfigError(
-        f"a model's name must be one of {', '.join(names())} (D a depth, K a width); got {name!r}. "
-        f"{did_you_mean(name.lower(), known)}"
-    )
+    rule = f"a model's name must be one of {', '.join(names())} (D a depth, K a width)"
+    raise ConfigError(f"{rule}; got {name!r}. {did_you_mean(name.lower(), [*BUILDERS, *EXAMPLES])}")
 
 
 def _check_keywords(make: Builder, keywords: dict[str, Any]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from .copies import own_tensors
+
 __all__ = ["attributes_for", "norm_dims", "width_attributes"]
 
 
@@ -22,18 +24,12 @@ def attributes_for(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> 
     weight = shapes.get("weight")
     size = weight or shapes.get("running_mean")
     if isinstance(module, nn.modules.conv._ConvNd) and weight is not None:
-        first, second = (1, 0) if module.transposed else (0, 1)
-        depthwise = module.groups == module.in_channels and module.groups > 1
-        if depthwise:
+        groups = module.groups
+        if groups == module.in_channels and groups > 1:  # depthwise
             groups = weight[0] // (1 if module.transposed else module.out_channels // module.in_channels)
-        else:
-            groups = module.groups
-        scale = {second: groups} if not module.transposed else {first: groups}
-        return {
-            "in_channels": weight[second] * scale.get(second, 1),
-            "out_channels": weight[first] * scale.get(first, 1),
-            "groups": groups,
-        }
+        one, other = weight[0], weight[1] * groups
+        inputs, outputs = (one, other) if module.transposed else (other, one)
+        return {"in_channels": inputs, "out_channels": outputs, "groups": groups}
     if isinstance(module, nn.Linear) and weight is not None:
         return {"in_features": weight[1], "out_features": weight[0]}
     if isinstance(module, (nn.modules.batchnorm._NormBase)) and size is not None:
@@ -72,7 +68,7 @@ def norm_dims(module: nn.Module, ndim: int) -> tuple[int, ...]:
     >>> norm_dims(nn.LayerNorm(8, elementwise_affine=False), 3), norm_dims(nn.LayerNorm(8), 3)
     ((2,), ())
     """
-    if next(iter((*module.parameters(recurse=False), *module.buffers(recurse=False))), None) is not None:
+    if own_tensors(module):
         return ()
     if isinstance(module, (nn.LayerNorm, nn.RMSNorm)):
         return tuple(range(ndim - len(module.normalized_shape), ndim))
@@ -111,21 +107,6 @@ def width_attributes(module: nn.Module, widths: Mapping[int, set[int]]) -> dict[
 _HEAD_NAMES = ("head_dim", "attention_head_size", "dim_head", "head_size")
 _WIDTH_NAMES = (
     *_HEAD_NAMES,
-    "all_head_size",
-    "attn_dim",
-    "channels",
-    "dim",
-    "embed_dim",
-    "features",
-    "hidden",
-    "hidden_dim",
-    "hidden_size",
-    "in_channels",
-    "in_features",
-    "inner_dim",
-    "num_features",
-    "out_channels",
-    "out_features",
-    "planes",
-    "width",
+    *("all_head_size", "attn_dim", "channels", "dim", "embed_dim", "features", "hidden", "hidden_dim", "hidden_size"),
+    *("in_channels", "in_features", "inner_dim", "num_features", "out_channels", "out_features", "planes", "width"),
 )

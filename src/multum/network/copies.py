@@ -10,7 +10,20 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-__all__ = ["arguments", "fold_rows", "full_copy", "skeleton", "tensors_of", "trial_copy", "two_rows", "unwritten"]
+__all__ = [
+    "arguments",
+    "fold_rows",
+    "full_copy",
+    "name_in",
+    "on_meta",
+    "own_tensors",
+    "run",
+    "skeleton",
+    "tensors_of",
+    "trial_copy",
+    "two_rows",
+    "unwritten",
+]
 
 
 def arguments(x: Any) -> tuple[tuple, dict]:
@@ -20,9 +33,31 @@ def arguments(x: Any) -> tuple[tuple, dict]:
     return (tuple(x), {}) if isinstance(x, (tuple, list)) else ((x,), {})
 
 
+def run(network: nn.Module, x: Any) -> Any:
+    """`network` on the call that an input stands for."""
+    args, kwargs = arguments(x)
+    return network(*args, **kwargs)
+
+
 def tensors_of(network: nn.Module) -> dict[str, Tensor]:
     """Every parameter and buffer by its first name; a tied tensor appears once."""
     return {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+
+def own_tensors(module: nn.Module, path: str = "") -> dict[str, Tensor]:
+    """A module's parameters and buffers without those of its children, by their names in the network."""
+    own = {**dict(module.named_parameters(recurse=False)), **dict(module.named_buffers(recurse=False))}
+    return {name_in(path, name): tensor for name, tensor in own.items()}
+
+
+def name_in(path: str, tensor: str) -> str:
+    """The name of a module's tensor; the network itself has the empty path."""
+    return f"{path}.{tensor}" if path else tensor
+
+
+def on_meta(network: nn.Module) -> bool:
+    """Whether the network has shapes alone."""
+    return any(t.is_meta for t in tensors_of(network).values())
 
 
 def skeleton(network: nn.Module, convert: Callable[[Tensor], Tensor]) -> nn.Module:

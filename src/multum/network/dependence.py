@@ -68,6 +68,11 @@ class _Note(NamedTuple):
     from_input: bool
     upstream: frozenset[str] = frozenset()
 
+    @staticmethod
+    def joined(notes: Collection[_Note]) -> _Note:
+        upstream = frozenset().union(*(n.upstream for n in notes))
+        return _Note(any(n.per_member for n in notes), any(n.from_input for n in notes), upstream)
+
 
 class _MemberTracer:
     shortens = False  # every step costs
@@ -85,13 +90,11 @@ class _MemberTracer:
         return None
 
     def result(self, func: Any, args: tuple, kwargs: dict, outputs: list[Tensor | None]) -> list[Any]:
-        notes = [t.note for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
-        upstream = frozenset().union(*(n.upstream for n in notes))
-        note = _Note(any(n.per_member for n in notes), any(n.from_input for n in notes), upstream)
+        note = _Note.joined([t.note for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)])
         before = len(self.usage.work)
         self.count(func.overloadpacket, args, outputs, note)
         if len(self.usage.work) > before and self.usage.work[-1].kind != "attention":
-            note = note._replace(upstream=upstream | {self.path})
+            note = note._replace(upstream=note.upstream | {self.path})
         return [note for _ in outputs]
 
     def write(self, target: Tensor, note: _Note) -> None:
@@ -99,10 +102,7 @@ class _MemberTracer:
             raise NotImplementedError("the network writes into a tensor that it created itself")
         target.note = note
         if isinstance(target._base, Traced):
-            old = target._base.note
-            target._base.note = _Note(
-                old.per_member or note.per_member, old.from_input or note.from_input, old.upstream | note.upstream
-            )
+            target._base.note = _Note.joined([target._base.note, note])
 
     def count(self, packet: Any, args: tuple, outputs: list[Tensor | None], note: _Note) -> None:
         name, out = packet.__name__, outputs[0]

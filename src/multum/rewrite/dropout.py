@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .walker import MemberLayer
+from .walker import MemberLayer, variant
 
 __all__ = ["DROPOUTS", "Drawing", "Randomness"]
 
@@ -31,9 +31,6 @@ class Randomness:
     def __init__(self, seeds: list[int]):
         self.seeds = list(seeds)
         self.generators: dict[str, list[torch.Generator]] = {}
-        self._register()
-
-    def _register(self) -> None:
         # An operator may take a number but no Python object: the number finds the generators again.
         self.handle = next(_HANDLES)
         _SOURCES[self.handle] = self
@@ -55,14 +52,8 @@ class Randomness:
             else:
                 generators[-1].manual_seed(self.seeds[-1])
 
-    def __deepcopy__(self, memo: dict) -> Randomness:
-        new = Randomness(self.seeds)
-        new.load_state(self.state())
-        memo[id(self)] = new
-        return new
-
     def __reduce__(self) -> Any:
-        return (_restored, (self.seeds, self.state()))
+        return _restored, (self.seeds, self.state())
 
     def state(self) -> dict[str, Tensor]:
         """All generator states by device, [members + 1, bytes]."""
@@ -141,56 +132,37 @@ class Drawing:
         return keep(x.detach(), p, channelwise, member, self.randomness.handle)
 
 
-class _MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
+class MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
     """Dropout of one member. Shape: any; the mask is [B, C, 1, ...] where whole channels are dropped."""
 
-    channelwise = False
+    @property
+    def channelwise(self) -> bool:
+        return not isinstance(self, (nn.Dropout, nn.AlphaDropout))
 
     def fold(self) -> None:
-        self.__class__ = self.plain  # type: ignore[assignment]
+        super().fold()
         Drawing.forget(self)
 
     def forward(self, x: Tensor) -> Tensor:
         mask = self.draw(x, self.p, self.channelwise)
-        return x if mask is None else self.combine(x, mask)
+        if mask is None:
+            return x
+        return x * mask if self.p == 1 else self.combine(x, mask)
 
     def combine(self, x: Tensor, mask: Tensor) -> Tensor:
-        return x * mask if self.p == 1 else x * (mask / (1 - self.p))
+        return x * (mask / (1 - self.p))
 
 
-class Dropout(_MemberDropout, nn.Dropout):
-    plain = nn.Dropout
-
-
-class Dropout1d(_MemberDropout, nn.Dropout1d):
-    plain, channelwise = nn.Dropout1d, True
-
-
-class Dropout2d(_MemberDropout, nn.Dropout2d):
-    plain, channelwise = nn.Dropout2d, True
-
-
-class Dropout3d(_MemberDropout, nn.Dropout3d):
-    plain, channelwise = nn.Dropout3d, True
-
-
-class AlphaDropout(_MemberDropout, nn.AlphaDropout):
+class MemberAlphaDropout(MemberDropout):
     """Dropped values become the saturation of SELU, then an affine map restores mean 0 and variance 1."""
-
-    plain = nn.AlphaDropout
 
     def combine(self, x: Tensor, mask: Tensor) -> Tensor:
         low = -1.7580993408473766
-        if self.p == 1:
-            return x * mask
         a = ((1 - self.p) * (1 + self.p * low**2)) ** -0.5
         return a * (x * mask + low * (1 - mask)) - a * low * self.p
 
 
-class FeatureAlphaDropout(AlphaDropout, nn.FeatureAlphaDropout):  # type: ignore[misc]
-    plain, channelwise = nn.FeatureAlphaDropout, True  # type: ignore[assignment]
-
-
-DROPOUTS: dict[type[nn.Module], type[nn.Module]] = {
-    c.plain: c for c in (Dropout, Dropout1d, Dropout2d, Dropout3d, AlphaDropout, FeatureAlphaDropout)
-}
+_NATIVE: tuple[type[nn.Module], ...] = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
+_ALPHA: tuple[type[nn.Module], ...] = (nn.AlphaDropout, nn.FeatureAlphaDropout)
+DROPOUTS = {plain: variant(MemberDropout, plain) for plain in _NATIVE}
+DROPOUTS |= {plain: variant(MemberAlphaDropout, plain) for plain in _ALPHA}

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 
@@ -23,13 +25,19 @@ class _Wide:
     plain: type[nn.Module]
     weight: nn.Parameter
     bias: nn.Parameter | None
+    side: int  # the dimension of the weight that is wide, where the layer is not a transposed convolution
+    wide: tuple[str, ...]  # the tensors that are M times as large
 
-    def put(self, **tensors: Tensor | None) -> None:
-        """These tensors in place of the old ones, and the widths that follow from them."""
-        for name, new in tensors.items():
-            if new is not None:
-                old = getattr(self, name)
-                setattr(self, name, nn.Parameter(new.detach().clone(), requires_grad=old.requires_grad))
+    def adopt(self, network: nn.Module) -> None:
+        self.change(lambda t, side: torch.cat([t] * self.members, side))
+
+    def change(self, new: Callable[[Tensor, int], Tensor]) -> None:
+        """New tensors in place of the wide ones, and the widths that follow from them."""
+        for name in self.wide:
+            old = getattr(self, name)
+            if old is not None:
+                side = 0 if name == "bias" else self.side ^ getattr(self, "transposed", False)
+                setattr(self, name, nn.Parameter(new(old.detach(), side).clone(), requires_grad=old.requires_grad))
         shape = tuple(self.weight.shape)
         for name, width in attributes_for(self, {"weight": shape}).items():  # type: ignore[arg-type]
             setattr(self, name, width)
@@ -44,12 +52,7 @@ class _Wide:
 class MimoStem(_Wide):
     """The first layer: every row sees the inputs of all members."""
 
-    def adopt(self, network: nn.Module) -> None:
-        self.put(weight=torch.cat([self.weight] * self.members, self.side))
-
-    @property
-    def side(self) -> int:
-        return 0 if getattr(self, "transposed", False) else 1
+    side, wide = 1, ("weight",)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.unflatten(0, (self.members, -1))  # [M, B, ...]
@@ -59,7 +62,7 @@ class MimoStem(_Wide):
 
     def fold(self) -> None:
         """Where all members see one input, their kernels add up."""
-        self.put(weight=torch.stack(self.weight.chunk(self.members, self.side)).sum(0))
+        self.change(lambda t, side: torch.stack(t.chunk(self.members, side)).sum(0))
         self.become_plain()
 
 
@@ -67,18 +70,8 @@ class MimoStem(_Wide):
 class MimoHead(_Wide):
     """The last layer: all members' outputs, then one row for each member."""
 
+    side, wide = 0, ("weight", "bias")
     row = 0  # the member that is left when the layer is folded
-
-    def adopt(self, network: nn.Module) -> None:
-        weight, bias = self.weight, self.bias
-        self.put(
-            weight=torch.cat([weight] * self.members, self.side),
-            bias=None if bias is None else torch.cat([bias] * self.members),
-        )
-
-    @property
-    def side(self) -> int:
-        return 1 if getattr(self, "transposed", False) else 0
 
     def forward(self, x: Tensor) -> Tensor:
         x = super().forward(x)  # type: ignore[misc]
@@ -86,9 +79,5 @@ class MimoHead(_Wide):
         return x.unflatten(channel, (self.members, -1)).movedim(channel, 0).flatten(0, 1)
 
     def fold(self) -> None:
-        weight, bias = self.weight, self.bias
-        self.put(
-            weight=weight.chunk(self.members, self.side)[self.row],
-            bias=None if bias is None else bias.chunk(self.members)[self.row],
-        )
+        self.change(lambda t, side: t.chunk(self.members, side)[self.row])
         self.become_plain()

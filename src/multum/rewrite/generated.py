@@ -19,22 +19,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import Refusal, RewriteError
-from .walker import Edit, layer
+from .walker import Edit, computed, layer
 
-__all__ = [
-    "Bank",
-    "Generated",
-    "GeneratedProjection",
-    "GeneratedWeight",
-    "Slot",
-    "Slots",
-    "Twin",
-    "bank_path",
-    "combine",
-    "put_first",
-    "twin_edits",
-    "weight_slots",
-]
+__all__ = ["Bank", "Generated", "Slot", "Slots", "Twin", "bank_path", "combine", "twin_edits", "weight_slots"]
 
 _CONV, _ATTENTION = nn.modules.conv._ConvNd, nn.MultiheadAttention
 
@@ -69,6 +56,10 @@ class Slots:
     slots: tuple[Slot, ...]
     twins: dict[str, str]
     weights: int  # numbers in all weights of linear, convolution and attention layers, also in those that stay plain
+
+    def with_twins(self, paths: Collection[str]) -> set[str]:
+        """These layers, and those that have the very weight of one of them."""
+        return {*paths, *(twin for twin, first in self.twins.items() if first in paths)}
 
 
 def weight_slots(network: nn.Module, method: str) -> Slots:
@@ -147,11 +138,22 @@ class Bank(nn.Module):
 class Generated:
     """A layer whose weight is made from a bank; `adds` names what it has besides the plain layer."""
 
-    name: str
     plain: type[nn.Module]
     source: str  # path of the bank
     bank: Bank
     adds: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Of the weight: attention's queries, keys and values have one in common."""
+        return "in_proj_weight" if isinstance(self, _ATTENTION) else "weight"
+
+    weight, in_proj_weight = computed("weight"), computed("in_proj_weight")
+
+    def compute(self, name: str) -> Tensor:
+        if name != self.name:
+            raise AttributeError(name)  # nn.Module's own lookup, and its message, follow
+        return self.generate()
 
     def adopt(self: Any, network: nn.Module) -> None:
         old = self._parameters.pop(self.name)
@@ -174,25 +176,7 @@ class Generated:
             for place in (self.__dict__, self._parameters, self._buffers):
                 place.pop(name, None)
         self.__class__ = self.plain
-        put_first(self, target, nn.Parameter(weight))
-
-
-class GeneratedWeight(Generated):
-    name = "weight"
-
-    @property
-    def weight(self) -> Tensor:
-        return self.generate()
-
-
-class GeneratedProjection(Generated):
-    """nn.MultiheadAttention, whose queries, keys and values have one weight."""
-
-    name = "in_proj_weight"
-
-    @property
-    def in_proj_weight(self) -> Tensor:
-        return self.generate()
+        _put_first(self, target, nn.Parameter(weight))
 
 
 @layer
@@ -215,10 +199,10 @@ class Twin:
         weight = self.twin.weight
         del self.__dict__["twin"], self.__dict__["first"]
         self.__class__ = self.plain
-        put_first(self, "weight", weight)
+        _put_first(self, "weight", weight)
 
 
-def put_first(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
+def _put_first(module: nn.Module, name: str, parameter: nn.Parameter) -> None:
     """Register a parameter where the plain layer has it: before the bias."""
     rest = dict(module._parameters)
     module._parameters.clear()

@@ -15,9 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .walker import MemberLayer
+from ..network.copies import own_tensors
+from .walker import MemberLayer, variant
 
-__all__ = ["NORMS", "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "is_norm", "norm_tensors"]
+__all__ = ["NORMS", "is_norm", "norm_tensors"]
 
 
 @torch.library.custom_op("multum::batch_norm", mutates_args=())
@@ -102,11 +103,8 @@ def _(info: Any, in_dims: Any, x: Tensor, weight: Any, bias: Any, running: Any, 
     return (y.to(x.dtype), *stats), (0, None, None, None)
 
 
-class _MemberNorm(MemberLayer, nn.modules.batchnorm._BatchNorm):
+class MemberNorm(MemberLayer, nn.modules.batchnorm._BatchNorm):
     """Native batch norm for one member; as one of several, see the top of this file."""
-
-    def fold(self) -> None:
-        self.__class__ = self.plain  # type: ignore[assignment]
 
     def forward(self, x: Tensor) -> Tensor:
         self._check_input_dim(x)
@@ -135,19 +133,8 @@ class _MemberNorm(MemberLayer, nn.modules.batchnorm._BatchNorm):
                 running.mul_(1 - step).add_(batch.to(running.dtype) * step)
 
 
-class BatchNorm1d(_MemberNorm, nn.BatchNorm1d):
-    plain = nn.BatchNorm1d
-
-
-class BatchNorm2d(_MemberNorm, nn.BatchNorm2d):
-    plain = nn.BatchNorm2d
-
-
-class BatchNorm3d(_MemberNorm, nn.BatchNorm3d):
-    plain = nn.BatchNorm3d
-
-
-NORMS: dict[type[nn.Module], type[nn.Module]] = {c.plain: c for c in (BatchNorm1d, BatchNorm2d, BatchNorm3d)}
+_NATIVE: tuple[type[nn.Module], ...] = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+NORMS = {plain: variant(MemberNorm, plain) for plain in _NATIVE}
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -157,7 +144,7 @@ def is_norm(module: nn.Module) -> bool:
     >>> is_norm(nn.GroupNorm(2, 8)), is_norm(nn.Linear(8, 8))
     (True, False)
     """
-    called = "norm" in type(module).__name__.lower() and all(t.ndim < 2 for _, t in _tensors(module))
+    called = "norm" in type(module).__name__.lower() and all(t.ndim < 2 for t in own_tensors(module).values())
     return isinstance(module, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)) or called
 
 
@@ -167,13 +154,4 @@ def norm_tensors(network: nn.Module) -> set[str]:
     >>> sorted(norm_tensors(nn.Sequential(nn.Linear(3, 8), nn.LayerNorm(8))))
     ['1.bias', '1.weight']
     """
-    return {
-        f"{path}.{name}" if path else name
-        for path, module in network.named_modules()
-        if is_norm(module)
-        for name, _ in _tensors(module)
-    }
-
-
-def _tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    return [*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)]
+    return {name for path, m in network.named_modules() if is_norm(m) for name in own_tensors(m, path)}

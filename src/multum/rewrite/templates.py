@@ -8,33 +8,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .generated import GeneratedProjection, GeneratedWeight, combine
-from .walker import layer
+from .generated import Generated, combine
+from .walker import LAYERS, layer
 
-__all__ = [
-    "COEFFICIENTS",
-    "EMBEDDING",
-    "TEMPLATES",
-    "Carved",
-    "CarvedProjection",
-    "Embedded",
-    "EmbeddedProjection",
-    "Mixed",
-    "MixedProjection",
-    "windows",
-]
+__all__ = ["COEFFICIENTS", "EMBEDDING", "TEMPLATES", "Carved", "Embedded", "Mixed", "windows"]
 
 EMBEDDING = "weight_embedding"
 COEFFICIENTS = "weight_coefficients"
 TEMPLATES = "weight_templates"  # the numbers of the templates that a layer combines
 
 
-class _Embedding:
+@layer
+class Embedded(Generated):
     """W = theta e. Shape: bank [D, *chunk], embedding [D, S] -> chunks one behind the other along the inputs."""
 
     chunks: int  # S
     inputs: int  # the dimension of the input channels
-    bank: Any
     adds: tuple[str, ...] = (EMBEDDING, "chunks", "inputs")
 
     def prepare(self: Any, old: Tensor) -> None:
@@ -46,20 +35,10 @@ class _Embedding:
 
 
 @layer
-class Embedded(_Embedding, GeneratedWeight):
-    pass
-
-
-@layer
-class EmbeddedProjection(_Embedding, GeneratedProjection):
-    pass
-
-
-class _Mixing:
+class Mixed(Generated):
     """theta = sum_l alpha_l T_l. Shape: bank [n, *weight], coefficients [K], template numbers [K]."""
 
     numbers: tuple[int, ...]
-    bank: Any
     adds: tuple[str, ...] = (COEFFICIENTS, TEMPLATES, "numbers")
 
     def prepare(self: Any, old: Tensor) -> None:
@@ -76,14 +55,14 @@ class _Mixing:
         return combine(every.scatter_add(0, self.weight_templates, self.weight_coefficients), templates)
 
 
-class _Carving:
+@layer
+class Carved(Generated):
     """The same with templates cut out of one flat vector. Shape: bank [size], coefficients [K]."""
 
     start: int
     count: int  # K
     shape: tuple[int, ...]
     mixes: bool  # whether the vector has room for two templates of this shape
-    bank: Any
     adds: tuple[str, ...] = (COEFFICIENTS, "start", "count", "shape", "mixes")
 
     def prepare(self: Any, old: Tensor) -> None:
@@ -101,21 +80,5 @@ def windows(blob: Tensor, start: int, length: int) -> list[Tensor]:
     return [blob[start : start + length]] if over <= 0 else [blob[start:], blob[:over]]
 
 
-@layer
-class Mixed(_Mixing, GeneratedWeight):
-    pass
-
-
-@layer
-class MixedProjection(_Mixing, GeneratedProjection):
-    pass
-
-
-@layer
-class Carved(_Carving, GeneratedWeight):
-    pass
-
-
-@layer
-class CarvedProjection(_Carving, GeneratedProjection):
-    pass
+# Files of earlier versions name the layers of attention apart.
+LAYERS |= {f"{kind.__name__}Projection": kind for kind in (Embedded, Mixed, Carved)}

@@ -7,7 +7,8 @@ ever traced twice, and nothing that a file names is imported: a layer's name is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,6 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConfigError, did_you_mean
-from ..network.attributes import attributes_for
 from ..network.copies import tensors_of
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "Edit",
     "MemberLayer",
     "apply",
-    "attributes_for",
+    "computed",
     "fold",
     "install",
     "is_plain",
@@ -38,13 +38,23 @@ __all__ = [
 LAYERS: dict[str, type] = {}
 
 
+def computed(name: str) -> Any:
+    """A property for a tensor that a layer makes, by `compute(name)`, and does not hold."""
+    return property(lambda self: self.compute(name))
+
+
 class MemberLayer:
     """A plain layer that has become a layer of one member; `fold()` turns it back."""
 
     plain: type[nn.Module]
+    mixin: type
 
     def fold(self) -> None:
-        raise NotImplementedError
+        self.__class__ = self.plain  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        # A class that `variant` made is no module's attribute: pickles name the two that it is made of.
+        return _blank, (self.mixin, self.plain), self.__dict__
 
 
 def layer(cls: type) -> type:
@@ -64,12 +74,17 @@ _VARIANTS: dict[tuple[type, type], type] = {}
 def variant(mixin: type, plain: type) -> Any:
     """The class of a plain layer that has become a one-member layer."""
     if (mixin, plain) not in _VARIANTS:
-        _VARIANTS[mixin, plain] = type(
-            f"{mixin.__name__}{plain.__name__}",
-            (mixin, MemberLayer, plain),
-            {"plain": plain, "__module__": mixin.__module__},
-        )
+        native = issubclass(mixin, MemberLayer)  # takes the place of a plain layer in every ensemble, and prints as it
+        name = plain.__name__ if native else f"{mixin.__name__}{plain.__name__}"
+        fields = {"plain": plain, "mixin": mixin, "__module__": mixin.__module__}
+        _VARIANTS[mixin, plain] = type(name, (mixin, MemberLayer, plain), fields)
     return _VARIANTS[mixin, plain]
+
+
+def _blank(mixin: type, plain: type) -> Any:
+    """A module of this kind without its attributes, for copies and pickles to fill."""
+    kind = variant(mixin, plain)
+    return kind.__new__(kind)
 
 
 def fold(network: nn.Module) -> nn.Module:
@@ -180,16 +195,9 @@ def reset(network: nn.Module) -> list[str]:
     return left
 
 
-def seeded(seed: int) -> Any:
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
     """A context in which torch's generators start from `seed`, and after which they are as before."""
-
-    class _Seeded:
-        def __enter__(self) -> None:
-            self.fork = torch.random.fork_rng()
-            self.fork.__enter__()
-            torch.manual_seed(seed)
-
-        def __exit__(self, *exc: Any) -> None:
-            self.fork.__exit__(*exc)
-
-    return _Seeded()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield

@@ -18,19 +18,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
+from ..network.copies import name_in
 from ..network.dependence import Usage, trace_members
+from .walker import computed
 
-__all__ = [
-    "Read",
-    "Scaled",
-    "Weighted",
-    "is_called",
-    "name_in",
-    "scaled_weight",
-    "tensor_of",
-    "weighted_layers",
-    "widths",
-]
+__all__ = ["Read", "Scaled", "Weighted", "is_called", "scaled_weight", "tensor_of", "weighted_layers", "widths"]
 
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FORWARDS = {nn.Linear.forward, *(c.forward for c in _CONVS)}
@@ -181,11 +173,6 @@ def tensor_of(module: nn.Module) -> Tensor:
     return next(p for p in module._parameters.values() if p is not None)
 
 
-def name_in(path: str, tensor: str) -> str:
-    """The name of a module's tensor; the network itself has the empty path."""
-    return f"{path}.{tensor}" if path else tensor
-
-
 class Scaled:
     """Mixin of a layer with scaled channels: `generate` gives the tensors of the plain layer that computes the same."""
 
@@ -208,22 +195,16 @@ class Scaled:
                 setattr(self, name, nn.Parameter(t, requires_grad=present[name].requires_grad))
 
 
-def _generated(name: str) -> Any:
-    def read(self: Any) -> Any:
+class Read(Scaled):
+    """A scaled layer whose weight is read: whoever asks for one of its tensors gets the generated one."""
+
+    weight, bias, in_proj_weight, in_proj_bias, q_proj_weight, k_proj_weight, v_proj_weight = map(computed, _TENSORS)
+
+    def compute(self, name: str) -> Tensor | None:
         if name not in self._parameters:
             raise AttributeError(name)  # nn.Module's own lookup, and its message, follow
         tensor = self._parameters[name]
         return None if tensor is None else self.generate(name, tensor)
-
-    return property(read)
-
-
-class Read(Scaled):
-    """A scaled layer whose weight is read: whoever asks for one of its tensors gets the generated one."""
-
-    weight, bias = _generated("weight"), _generated("bias")
-    in_proj_weight, in_proj_bias = _generated("in_proj_weight"), _generated("in_proj_bias")
-    q_proj_weight, k_proj_weight, v_proj_weight = map(_generated, _PROJECTIONS)
 
     def register_parameter(self, name: str, param: Any) -> None:
         # nn.Module looks whether the name is free, which would generate a tensor from whatever is there by now.

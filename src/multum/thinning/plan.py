@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..checks import one_of
 from ..errors import Refusal, RewriteError
-from ..network.copies import skeleton, tensors_of
+from ..network.copies import on_meta, skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, reset, seeded
 from .channels import Channels
 from .wiring import compare_wiring
@@ -93,7 +93,7 @@ class Thinning:
         if not fresh and self.channels.picks:
             self.refuse_other_wiring(network, kept)
         new = self.apply(network, kept)
-        if not fresh or any(t.is_meta for t in tensors_of(network).values()):
+        if not fresh or on_meta(network):
             return new
         with seeded(seed):
             left = reset(new)
@@ -118,25 +118,13 @@ class Thinning:
             raise RewriteError("thinning", refusals)
 
     def _refuse_frozen(self, network: nn.Module) -> None:
-        changed = {
-            name
-            for s, n in zip(self.channels.segments, self.keep, strict=True)
-            if n < len(s.classes)
-            for name, _ in s.where
-        }
+        segments = zip(self.channels.segments, self.keep, strict=True)
+        changed = {name for s, n in segments if n < len(s.classes) for name, _ in s.where}
         frozen = [name for name, p in network.named_parameters() if name in changed and not p.requires_grad]
         if frozen:
-            raise RewriteError(
-                "thinning with fresh weights",
-                [
-                    Refusal(
-                        name,
-                        "it is frozen, but at another width it would start from random values and stay so",
-                        'use init="pretrained", which keeps slices of it, or unfreeze it',
-                    )
-                    for name in frozen
-                ],
-            )
+            reason = "it is frozen, but at another width it would start from random values and stay so"
+            fix = 'use init="pretrained", which keeps slices of it, or unfreeze it'
+            raise RewriteError("thinning with fresh weights", [Refusal(name, reason, fix) for name in frozen])
 
 
 def diagonal_blocks(weight: Tensor, groups: int, gamma: int) -> Tensor:

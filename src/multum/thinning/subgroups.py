@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from torch import nn
 
+from ..network.copies import name_in
 from ..rewrite.grouped import GroupedLinear
 from ..rewrite.walker import Edit, names_of
 from ..rewrite.weighted import is_called
@@ -48,7 +49,7 @@ def find_subgroups(
     left_dense: list[str] = []
     tied = {name for names in names_of(network).values() if len(names) > 1 for name in names}
     for path, module, parent, child in _with_parents(network):
-        name = f"{path}.weight" if path else "weight"
+        name = name_in(path, "weight")
         classes = channels.classes.get(name)
         linear = isinstance(module, nn.Linear)
         if classes is None or not (linear or isinstance(module, nn.modules.conv._ConvNd)):

@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_map_only
 from ..checks import number, whole
 from ..errors import ExampleError, Refusal, RewriteError, first_line
 from ..network.attributes import attributes_for, width_attributes
-from ..network.copies import arguments, tensors_of, trial_copy
+from ..network.copies import on_meta, own_tensors, run, tensors_of, trial_copy
 from ..network.trace import follow
 from ..rewrite.walker import Edit, names_of
 from .channels import Channels, trace_channels
@@ -101,7 +101,7 @@ def plan_thinning(
             uneven split would remain; never in the stem, the head, or what `dense` names ("Class.child" or a path).
     """
     whole("gamma", gamma)
-    meta = any(t.is_meta for t in tensors_of(network).values())
+    meta = on_meta(network)
     x = tree_map_only(Tensor, lambda t: t[:3].to("meta") if meta else t[:3].clone(), example)
     expected = _Runs(output_of(network, x), _training_error(network, x) is None)
     channels = trace_channels(network, x)
@@ -119,14 +119,8 @@ def plan_thinning(
 
 
 def _refuse(channels: Channels) -> None:
-    unused = [
-        Refusal(
-            name,
-            "this parameter is not used when the network runs on the example",
-            "remove it, or give an example that uses it",
-        )
-        for name in channels.unused
-    ]
+    reason = "this parameter is not used when the network runs on the example"
+    unused = [Refusal(name, reason, "remove it, or give an example that uses it") for name in channels.unused]
     if channels.refusals or unused:
         raise RewriteError("thinning", [*channels.refusals, *unused])
 
@@ -187,8 +181,7 @@ def _edits(network: nn.Module, draft: Thinning) -> dict[str, Edit]:
     edits = {}
     for path, module in network.named_modules():
         prefix = f"{path}." if path else ""
-        own = [n for n, _ in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False))]
-        mine = {n: shapes[prefix + n] for n in own if prefix + n in shapes}
+        mine = {n: shapes[prefix + n] for n in own_tensors(module) if prefix + n in shapes}
         if norms.get(path):
             mine = {"weight": norms[path]}
         attributes = attributes_for(module, mine) if mine else {}
@@ -245,11 +238,9 @@ def _run(thinner: nn.Module, x: Any, expected: _Runs) -> set[str]:
 
 def _training_error(network: nn.Module, x: Any) -> Exception | None:
     """What a network raises in training mode, on a copy."""
-    trial = trial_copy(network).train()
-    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
     try:
         with torch.no_grad(), torch.random.fork_rng():
-            trial(*args, **kwargs)
+            run(trial_copy(network).train(), tree_map_only(Tensor, torch.clone, x))
     except Exception as error:  # a user's network may raise anything
         return error
     return None
@@ -257,10 +248,8 @@ def _training_error(network: nn.Module, x: Any) -> Exception | None:
 
 def output_of(network: nn.Module, x: Any) -> Tensor:
     """What the network gives for an example in eval mode, on a copy, so that nothing moves; clear errors otherwise."""
-    trial = trial_copy(network).eval()
-    args, kwargs = arguments(tree_map_only(Tensor, torch.clone, x))
     with torch.no_grad():
-        out = trial(*args, **kwargs)
+        out = run(trial_copy(network).eval(), tree_map_only(Tensor, torch.clone, x))
     if not isinstance(out, Tensor):
         raise ExampleError(f"a member's network must return one tensor; got {type(out).__name__}")
     return out
