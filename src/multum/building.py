@@ -151,15 +151,15 @@ def assembled(
     layout = lay_out(network, own, members, example, randomness, folded=folded, moving=moving)
     ens = Ensemble(
         network,
-        layout,
-        members,
-        method,
-        example=example,
+        layout=layout,
+        members=members,
+        method=method,
+        example=tree_map_only(Tensor, lambda t: torch.empty_like(t[:2], device="meta"), example),
         task=task,
         randomness=randomness,
-        edits=edits,
+        edits=tuple(edits),
         folded=folded,
-        state=state or {},
+        state=dict(state or {}),
     )
     # An executor that nobody would have got by default is no loss.
     wanted, left = (default(ens.device.type, True, ens.has_trunk, refused) for refused in ((), ens.refusals))

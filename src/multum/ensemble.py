@@ -53,42 +53,14 @@ class Ensemble(nn.Module):
     chosen: str | None  # the executor that was set, None for the default
     _warned: bool  # whether the user knows that the executor cannot pool
 
-    def __init__(
-        self,
-        network: nn.Module,
-        layout: Layout,
-        members: int,
-        method: Any,
-        *,
-        example: Any,
-        task: str,
-        randomness: Randomness,
-        edits: Sequence[Edit],
-        folded: bool,
-        state: Mapping[str, Tensor],
-    ):
+    def __init__(self, network: nn.Module, **fields: Any):
+        """The attributes above by name; `building.py:assembled` is what makes them."""
         super().__init__()
         # The ensemble *is* the network with a member axis: both look at the same dictionaries, so that names, hooks,
         # devices and copies need no translation. Plain __dict__ entries keep clear of a network's own attribute names.
-        self.__dict__.update(
-            network=network,
-            _parameters=network._parameters,
-            _buffers=network._buffers,
-            _modules=network._modules,
-            _non_persistent_buffers_set=network._non_persistent_buffers_set,
-            training=network.training,
-            layout=layout,
-            members=members,
-            method=method,
-            task=task,
-            edits=tuple(edits),
-            folded=folded,
-            state=dict(state),
-            randomness=randomness,
-            example=tree_map_only(Tensor, lambda t: torch.empty_like(t[:2], device="meta"), example),
-            chosen=None,
-            _warned=False,
-        )
+        common = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
+        self.__dict__.update({name: getattr(network, name) for name in common})
+        self.__dict__.update(fields, network=network, chosen=None, _warned=False)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
