@@ -10,7 +10,12 @@ from .base import Item
 
 __all__ = ["ITEMS", "catalogue", "find"]
 
-ITEMS: dict[str, Item] = {item.id: item for module in (packed, mixture, mimo, hypernet) for item in module.ITEMS}
+ITEMS: dict[str, Item] = {
+    item.id: item
+    for module in (packed, mixture, mimo, hypernet)
+    for item in vars(module).values()
+    if isinstance(item, Item)
+}
 
 
 def find(id: str) -> Item:

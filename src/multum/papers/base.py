@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .results import Extra, Line, Picture
     from .trained import Trained
 
-__all__ = ["PAPERS", "SCALES", "STATUSES", "Item", "Row", "Run", "item"]
+__all__ = ["NEEDS_IMAGENET", "PAPERS", "SCALES", "STATUSES", "Item", "Row", "Run", "item"]
 
 SCALES = ("paper", "cpu")
 PAPERS = {
@@ -32,11 +32,12 @@ PAPERS = {
     "mixture": "MixtureEnsembles",
     "packed": "Packed-Ensembles for efficient uncertainty estimation",
 }
+NEEDS_IMAGENET = "needs a GPU and ImageNet"
 STATUSES = {
     "exact": "nothing to train: computed to the last digit",
     "full": "two cores run it as the paper did",
     "reduced": "two cores run it smaller; the orderings are what is compared",
-    "needs a GPU and ImageNet": "shown as a plan",
+    NEEDS_IMAGENET: "shown as a plan",
 }
 
 
@@ -157,7 +158,7 @@ class Item:
 
 
 def item(
-    id: str, number: str, *, needs: str = "nothing", status: str = "reduced", **beyond: Any
+    id: str, number: str, needs: str = "nothing", *, status: str = "reduced", **beyond: Any
 ) -> Callable[[Callable[[str], Run]], Item]:
     """A function scale -> Run as an Item; its docstring begins with what the item shows."""
 

@@ -14,9 +14,7 @@ from .inside import own_statistics
 from .printed import Table, read
 from .settings import SGD, cpu_rows, rows
 
-__all__ = ["ITEMS"]
-
-TABLES, REMARKS = read("hypernet")
+TABLES, REMARKS, DEPARTS = read("hypernet")
 SEEDS = (0, 1, 2)
 WIDE = "wrn-28-10"
 STANDARD = "wrn-28-10:variant=meliketoy,dropout=0.0"  # of the comparators' code
@@ -33,11 +31,7 @@ ASGD = {**_BASE, **CPU_ASGD}
 LONGER = {**ASGD, "epochs": 300, "anneal_from": 80 / 300, "anneal_to": 240 / 300}
 S9 = {**_BASE, "schedule": "linear", "anneal_from": 0.4, "anneal_to": 190 / 200, "final": 0.01}
 CPU_CONSTANT = {"schedule": "constant", "average_from": 0.8}
-_LATE_IE = "Late IE, a whole network copied at T0 and trained on N times, is no method here: its rows are left out"
-NOISE = "noise at birth is sigma times the rms of all entries of an embedding, as in the code"
-SHARED_NORMS = (
-    "shared norms have the statistics of all members' rows together, where the code averages each member's own"
-)
+NOISE, SHARED_NORMS = DEPARTS["Noise"], DEPARTS["Shared norms"]
 CPU_HEADS = "heads at birth: copies of the trained head here, new ones in the paper"
 CPU_OTHERS: dict[str, Method] = {
     "SWAG": Swag(members=10, start=0.5),
@@ -89,15 +83,7 @@ def _near(printed: Table, every: tuple[Row, ...], name: str) -> Table:
     return {row.label: printed[f"{row.label}, {name}"] for row in every}
 
 
-# -- the main part -----------------------------------------------------------------------------------------------------
-
-
-@item(
-    "hypernet/table1-2",
-    "Tables 1 and 2, Figure 2",
-    needs="Fashion-MNIST, CIFAR-10, CIFAR-100, GPUs",
-    chart=constant_rate,
-)
+@item("hypernet/table1-2", "Tables 1 and 2, Figure 2", "Fashion-MNIST, CIFAR-10, CIFAR-100, GPUs", chart=constant_rate)
 def table1_2(scale: str) -> Run:
     """Accuracy of N = 10 members against one, SWAG, FGE, snapshots and an independent ensemble; nested or not."""
     printed = TABLES["Tables 1 and 2"]
@@ -124,19 +110,19 @@ def table1_2(scale: str) -> Run:
         every += _full(methods, ASGD, name, ood=False)
         every += _full(constant, {**_BASE, **CPU_CONSTANT}, name, ood=False)
         every += _full(others, ASGD, name, STANDARD, ood=False)
-    departs = (NOISE, "FGE's numbers are quoted by the paper; here it is trained like the others")
+    departs = (*NOISE, *DEPARTS["Tables 1 and 2"])
     return Run(rows=every, printed=printed, remarks=REMARKS["Tables 1 and 2"], departs=departs)
 
 
 @item(
     "hypernet/table3",
     "Tables 3 and S2",
-    needs="CIFAR-10, CIFAR-100, SVHN, LSUN, Tiny ImageNet; the MNIST family; GPUs",
+    "CIFAR-10, CIFAR-100, SVHN, LSUN, Tiny ImageNet; the MNIST family; GPUs",
     extra=own_statistics,
 )
 def table3(scale: str) -> Run:
     """OOD detection (AUROC of the entropy) by SGD and averaged SGD, against SWAG, snapshots, members from scratch."""
-    departs, printed = (_LATE_IE, NOISE, SHARED_NORMS), TABLES["Tables 3 and S2"]
+    departs, printed = (*DEPARTS["Tables 3 and S2"], *NOISE, *SHARED_NORMS), TABLES["Tables 3 and S2"]
     if scale == "cpu":
         averaged = {
             "ASGD WRN (N=1)": Single(),
@@ -168,37 +154,33 @@ def table3(scale: str) -> Run:
     return Run(rows=every, printed=printed, departs=departs)
 
 
-@item("hypernet/table4", "Table 4", needs="the cells of Table 3")
+@item("hypernet/table4", "Table 4", "the cells of Table 3")
 def table4(scale: str) -> Run:
     """Negative log-likelihood, summed over the test images, of N = 10 against N = 1."""
-    summed = "the paper sums over 10,000 images; numbers here are means"
+    departs = (*DEPARTS["Table 4"], *SHARED_NORMS)
     if scale == "cpu":
         two = _small({"Ours (N=1)": single_embedding(), "Ours": cpu_watchful()})
         better = (("NLL", "Ours", "Ours (N=1)"),)
-        return Run(rows=two, columns=("NLL",), claims=better, reduced=(CPU_HEADS,), departs=(summed, SHARED_NORMS))
+        return Run(rows=two, columns=("NLL",), claims=better, reduced=(CPU_HEADS,), departs=departs)
     methods = {"Ours (N=1)": single_embedding(), "Ours": watchful()}
     every = (*_full(methods, ASGD, "C10"), *_full(methods, ASGD, "C100"))
-    return Run(rows=every, printed=TABLES["Table 4"], departs=(summed, NOISE, SHARED_NORMS))
+    return Run(rows=every, printed=TABLES["Table 4"], departs=(departs[0], *NOISE, *SHARED_NORMS))
 
 
 @item("hypernet/figure1", "Figure 1", status="exact", exact=nested, chart=nested_chart)
 def figure1(scale: str) -> Run:
     """How nested SGD holds back what is shared while the members step."""
-    gradient = "one backward pass per member, at its old embedding, as in the code; the box reads as at its new one"
-    return Run(rows=(), departs=(gradient,))
+    return Run(rows=(), departs=DEPARTS["Figure 1"])
 
 
-@item("hypernet/figure3", "Figures 3 and S2", needs="a trained ensemble of Table 3; then minutes", extra=embeddings)
+@item("hypernet/figure3", "Figures 3 and S2", "a trained ensemble of Table 3; then minutes", extra=embeddings)
 def figure3(scale: str) -> Run:
     """Accuracy and likelihood on the plane through three members' embeddings."""
-    departs = ("heads take the same affine combination as embeddings", SHARED_NORMS)
+    departs = (*DEPARTS["Figure 3"], *SHARED_NORMS)
     if scale == "cpu":
         return Run(rows=_small({"Ours": cpu_watchful()}), reduced=(CPU_HEADS,), departs=departs)
     ours = {"Ours": watchful()}
     return Run(rows=(*_full(ours, ASGD, "C100"), *_full(ours, ASGD, "C10")), departs=departs)
-
-
-# -- the appendix ------------------------------------------------------------------------------------------------------
 
 
 @item("hypernet/table-s1", "Table S1", status="exact", exact=hypernet_size)
@@ -211,7 +193,7 @@ def table_s1(scale: str) -> Run:
     return Run(rows=every, printed=TABLES["Table S1"], remarks=REMARKS["Table S1"])
 
 
-@item("hypernet/table-s3-s9", "Tables S3, S4, S5, S7, S8 and S9", needs=_GPUS)
+@item("hypernet/table-s3-s9", "Tables S3, S4, S5, S7, S8 and S9", _GPUS)
 def table_s3_s9(scale: str) -> Run:
     """Accuracy and OOD detection by noise, time of birth, epochs, number of members, final rate, nesting."""
     printed = TABLES["Tables S3 to S9"]
@@ -244,15 +226,10 @@ def table_s3_s9(scale: str) -> Run:
         every += _full(longer, LONGER, name)
     for name in DATA:
         every += _full({"SGD": plain, "NSGD": nested_}, S9, name)
-    departs = (
-        NOISE,
-        "T0=120 and N=10 are the row sigma=0.5; S5's SWAG is left out",
-        "S7's caption 'N = 10 best' and S4's trend do not hold in the printed numbers: neither is asserted",
-    )
-    return Run(rows=every, printed=printed, departs=departs)
+    return Run(rows=every, printed=printed, departs=(*NOISE, *DEPARTS["Tables S3 to S9"]))
 
 
-@item("hypernet/table-s6-s11", "Tables S6, S10 and S11", needs="CIFAR-10, CIFAR-100, GPUs (sizes: nothing)")
+@item("hypernet/table-s6-s11", "Tables S6, S10 and S11", "CIFAR-10, CIFAR-100, GPUs (sizes: nothing)")
 def table_s6_s11(scale: str) -> Run:
     """Larger networks with cutout, and hypernetworks of less than half the size."""
     if scale == "cpu":
@@ -272,16 +249,15 @@ def table_s6_s11(scale: str) -> Run:
                 printed[f"{base}, {label}"] = {"Accuracy": larger[base][label]}
             printed[f"{base}, Ours"]["Params (M)"] = larger[base]["Params (M)"]
         every += _full(small, ASGD, name)
-    cutout = "cutout's side, 16, is that of its paper on CIFAR-10; birth is at epoch 160"
     return Run(
         rows=every,
         printed={**printed, **TABLES["Tables S10 and S11"]},
         remarks={**REMARKS["Table S6"], **REMARKS["Tables S10 and S11"]},
-        departs=(cutout, NOISE),
+        departs=(*DEPARTS["Table S6"], *NOISE),
     )
 
 
-@item("hypernet/table-s12-s13", "Tables S12 and S13", needs=_GPUS)
+@item("hypernet/table-s12-s13", "Tables S12 and S13", _GPUS)
 def table_s12_s13(scale: str) -> Run:
     """Members with own heads and norms, or heads alone, against members with embeddings."""
     printed = TABLES["Tables S12 and S13"]
@@ -305,7 +281,4 @@ def table_s12_s13(scale: str) -> Run:
         every += _full({"LL+BN": accurate(ablation="LL+BN"), "Ours": accurate()}, ASGD, name)
         every += _full(late, LONGER, name)
         every += _full({"OOD LL": watchful(ablation="LL"), "OOD Ours": watchful()}, ASGD, name)
-    return Run(rows=every, printed=printed, departs=(NOISE,))
-
-
-ITEMS = (table1_2, table3, table4, figure1, figure3, table_s1, table_s3_s9, table_s6_s11, table_s12_s13)
+    return Run(rows=every, printed=printed, departs=NOISE)

@@ -7,16 +7,14 @@ from typing import Any
 
 from ..methods import BatchEnsemble, Deep, Method, Mimo, Mixture, Single
 from . import mimo
-from .base import Row, Run, item
+from .base import NEEDS_IMAGENET, Row, Run, item
 from .basins import between
 from .charts.items import scaling
 from .exact import allocation
 from .printed import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
-__all__ = ["ITEMS"]
-
-TABLES, REMARKS = read("mixture")
+TABLES, REMARKS, DEPARTS = read("mixture")
 TABLE1, TABLE6 = TABLES["Tables 1 to 4"], TABLES["Table 6"]  # the first: C10, then C100 and its corrupted images
 SEEDS = (0, 1, 2)
 WIDE = "wrn-28-10"
@@ -27,11 +25,6 @@ _RATE = {"schedule": "multistep", "epochs": 90, "milestones": (30, 60, 80), "fac
 _BATCH = {"batch_size": 1024, "label_smoothing": 0.1, "weight_decay": 1e-4, "flip": True}
 IMAGENET = {**MOMENTUM, **_RATE, **_BATCH, "nesterov": False}
 LARGE = 120_000_000
-DEPARTS = (
-    "'36.5M' is read as the number of the network's weights: the literal number leaves 6 templates where 7 fit",
-    "seeds are not stated: three here",
-    "the rows of other papers are trained as those papers say",
-)
 THEIRS = {  # the rows of MIMO's tables that the paper quotes
     "Baseline": "Deterministic",
     "BatchEnsembles": "BatchEnsemble (M = 4)",
@@ -78,22 +71,23 @@ CLEAN = ("Accuracy", "NLL", "ECE (%)")
 CORRUPTED = ("Corrupt", "cNLL", "cECE (%)")
 
 
-@item("mixture/table1-4", "Tables 1, 2, 3 and 4", needs="CIFAR-10, CIFAR-100, CIFAR-100-C, a GPU")
+@item("mixture/table1-4", "Tables 1, 2, 3 and 4", "CIFAR-10, CIFAR-100, CIFAR-100-C, a GPU")
 def table1_4(scale: str) -> Run:
     """Accuracy, likelihood and calibration on CIFAR-10, CIFAR-100 and corrupted images, by number of parameters."""
+    stated = DEPARTS["Tables 1 to 4"]
     if scale == "cpu":  # without the sizes, which are another network's
         sources = ((", C10", CLEAN), (", C100", CORRUPTED))
         printed = {
             label: {c: TABLE1[label + n][c] for n, columns in sources for c in columns if c in TABLE1[label + n]}
             for label in CPU_METHODS
         }
-        mixed = "what is printed of corrupted images is CIFAR-100's: the paper has none of CIFAR-10"
-        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, reduced=(CPU_BANKS,), departs=(*DEPARTS[1:2], mixed))
+        departs = (stated[1], *DEPARTS["Corrupted images"])
+        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, reduced=(CPU_BANKS,), departs=departs)
     every = (*_cifar("cifar10", "C10"), *_cifar("cifar100", "C100"))
-    return Run(rows=every, printed=TABLE1, remarks=REMARKS["Tables 1 to 4"], departs=DEPARTS)
+    return Run(rows=every, printed=TABLE1, remarks=REMARKS["Tables 1 to 4"], departs=stated)
 
 
-@item("mixture/table5", "Table 5", needs="ImageNet, several GPUs", status="needs a GPU and ImageNet")
+@item("mixture/table5", "Table 5", "ImageNet, several GPUs", status=NEEDS_IMAGENET)
 def table5(scale: str) -> Run:
     """Top-1 accuracy of ResNet-50 on ImageNet."""
     methods = {
@@ -105,16 +99,14 @@ def table5(scale: str) -> Run:
         "MixtureEnsemble 51M": Mixture(members=4, budget=2.0, disjoint=True),
     }
     every = rows(methods, IMAGENET, data="imagenet", model="resnet50:stem=imagenet", seeds=(0,))
-    norms = "weight decay is on batch norms too: the recipe cannot leave them out"
-    others = "all rows have this paper's recipe; the paper quotes the other methods' numbers"
-    departs = (IMAGENET_LACKS, norms, others)
+    departs = (IMAGENET_LACKS, *DEPARTS["Table 5"])
     return Run(rows=every, printed=TABLES["Table 5"], remarks=REMARKS["Table 5"], departs=departs)
 
 
 @item(
     "mixture/figure3",
     "Figure 3",
-    needs="CIFAR-100, a GPU (allocation of templates: nothing)",
+    "CIFAR-100, a GPU (allocation of templates: nothing)",
     exact=allocation,
     chart=scaling,
 )
@@ -141,12 +133,10 @@ def figure3(scale: str) -> Run:
     for size, m in points:
         named = {f"P = {size}, M = {m}": replace(budgets[size], members=m)}
         every += rows(named, RECIPE, data="cifar100", model=WIDE, seeds=SEEDS, varied={"P": size})
-    blobs = "7M is the single-blob mode: by type it would exceed its budget"
-    chosen = "members other than 4 are not stated in the text: chosen here"
-    return Run(rows=tuple(every), departs=(*DEPARTS[:2], blobs, chosen))
+    return Run(rows=tuple(every), departs=(*DEPARTS["Tables 1 to 4"][:2], *DEPARTS["Figure 3"]))
 
 
-@item("mixture/table6", "Table 6", needs="the CIFAR-100 cells of Tables 2 to 4")
+@item("mixture/table6", "Table 6", "the CIFAR-100 cells of Tables 2 to 4")
 def table6(scale: str) -> Run:
     """Diversity: disagreement of two members over the error of one."""
     if scale == "cpu":
@@ -154,16 +144,13 @@ def table6(scale: str) -> Run:
         return Run(rows=cpu_rows({k: CPU_METHODS[k] for k in TABLE6}), printed=printed, reduced=(CPU_BANKS,))
     by_label = {row.label: row for row in _cifar("cifar100", "C100")}
     every = tuple(replace(by_label[f"{label}, C100"], label=label) for label in TABLE6)
-    return Run(rows=every, printed=TABLE6, remarks=REMARKS["Table 6"], departs=DEPARTS)
+    return Run(rows=every, printed=TABLE6, remarks=REMARKS["Table 6"], departs=DEPARTS["Tables 1 to 4"])
 
 
-@item("mixture/figure4", "Figure 4", needs="trained ensembles of Figure 3", extra=between)
+@item("mixture/figure4", "Figure 4", "trained ensembles of Figure 3", extra=between)
 def figure4(scale: str) -> Run:
     """Accuracy on the line between two members in parameter space, by number of parameters."""
     if scale == "cpu":
         return Run(rows=cpu_rows({f"P = {b:g}x": _cpu_mixture(b) for b in (1.0, 3.3)}), reduced=(CPU_BANKS,))
     four = tuple(row for row in figure3.run("paper").rows if row.method.members == 4)
-    return Run(rows=four, departs=("batch norm is in training mode between the members, as in the paper",))
-
-
-ITEMS = (table1_4, table5, figure3, table6, figure4)
+    return Run(rows=four, departs=DEPARTS["Figure 4"])

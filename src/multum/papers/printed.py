@@ -1,7 +1,8 @@
-"""Numbers as the papers print them: printed/PAPER.txt has the tables, and remarks on cells that are off.
+"""Numbers as the papers print them, and where we depart from them: printed/PAPER.txt.
 
 A table is `# name`, its columns apart by commas, and its rows, `row | number number ...`, with - where there is none. A
-name that comes again adds rows with other columns. `! row | column | remark` says why a printed cell is off.
+name that comes again adds rows with other columns. `! row | column | remark` says why a printed cell is off, and
+`~ sentence` what is not done as in the paper, and why.
 """
 
 from __future__ import annotations
@@ -67,17 +68,21 @@ def table(columns: str, lines: Iterable[str]) -> dict[str, dict[str, Printed]]:
     return rows
 
 
-def read(paper: str) -> tuple[dict[str, Table], dict[str, Remarks]]:
-    """The tables of a paper, and the remarks on their cells, both by the table's name.
+def read(paper: str) -> tuple[dict[str, Table], dict[str, Remarks], dict[str, tuple[str, ...]]]:
+    """The tables of a paper, remarks on their cells, and departures from them, all by the table's or figure's name.
 
     >>> read("mimo")[0]["Footnote 2"]["ResNet28-10"]["Params (M)"].text
     '36.479'
     """
     tables: dict[str, Table] = {}
     remarks: dict[str, Remarks] = {}
+    departs: dict[str, tuple[str, ...]] = {}
     for section in f"\n{(FOLDER / f'{paper}.txt').read_text('utf-8')}".split("\n# ")[1:]:
-        name, columns, *lines = section.strip().splitlines()
-        tables[name] = {**tables.get(name, {}), **table(columns, [line for line in lines if line[0] != "!"])}
+        name, *lines = section.strip().splitlines()
+        printed = [line for line in lines if line[0] not in "!~"]
+        if printed:
+            tables[name] = {**tables.get(name, {}), **table(printed[0], printed[1:])}
         about = [line[2:].split(" | ", 2) for line in lines if line[0] == "!"]
         remarks[name] = {**remarks.get(name, {}), **{(row, column): remark for row, column, remark in about}}
-    return tables, remarks
+        departs[name] = (*departs.get(name, ()), *(line[2:] for line in lines if line[0] == "~"))
+    return tables, remarks, departs

@@ -17,7 +17,7 @@ from ..runs.engine import Runner, run_cells, runner_for
 from ..runs.machine import machine, versions
 from ..runs.work import Outcome, is_done
 from . import find
-from .base import Item, Run
+from .base import NEEDS_IMAGENET, Item, Run
 from .exact import exact, has_exact
 from .measured import lines, orderings
 from .pages import write_pages
@@ -59,7 +59,7 @@ def reproduce(
     """
     chosen, out = find(item), Path(out)
     run = _with_seeds(chosen.run(scale), seeds)
-    if chosen.status == "needs a GPU and ImageNet" and scale == "cpu" and not gather:
+    if chosen.status == NEEDS_IMAGENET and scale == "cpu" and not gather:
         raise ConfigError(
             f"an item must run where its data and its machine are; got {item}, which needs {chosen.needs}. See its "
             "plan with --dry-run, what needs no training with --gather, or run it there with --scale paper"

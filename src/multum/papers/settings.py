@@ -46,13 +46,28 @@ CPU_RECIPE = {**SGD, "lr": 0.05, "weight_decay": 5e-4, "batch_size": 32, "schedu
 CPU_EPOCHS = {"cifar10": 5, "fashion_mnist": 10}
 
 
-def rows(methods: Mapping[str, Method], recipe: Mapping[str, Any], suffix: str = "", **common: Any) -> tuple[Row, ...]:
-    """One row a method, labelled "METHOD, SUFFIX" where there is a suffix, with all else in common."""
-    labels = [", ".join(filter(None, (label, suffix))) for label in methods]
-    return tuple(
-        Row(label=label, method=method, recipe=recipe, **common)
-        for label, method in zip(labels, methods.values(), strict=True)
-    )
+def rows(
+    methods: Mapping[str, Method],
+    recipe: Mapping[str, Any],
+    suffix: str = "",
+    *,
+    by: Mapping[str, str] | None = None,
+    varied: Mapping[str, Any] | None = None,
+    **common: Any,
+) -> tuple[Row, ...]:
+    """One row a method, labelled "METHOD, SUFFIX" where there is a suffix, with all else in common.
+
+    Args:
+        by: what methods vary, by name: the field that has its value.
+        varied: what else the item varies, in common to these rows.
+    """
+
+    def row(label: str, method: Method) -> Row:
+        own = {name: getattr(method, field) for name, field in (by or {}).items()}
+        label = ", ".join(filter(None, (label, suffix)))
+        return Row(label=label, method=method, recipe=recipe, varied={**own, **(varied or {})}, **common)
+
+    return tuple(row(label, method) for label, method in methods.items())
 
 
 def cpu_rows(
