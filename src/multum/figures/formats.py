@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-__all__ = ["NOTHING", "count", "fixed_width", "heading", "shown", "sized"]
+__all__ = ["NOTHING", "count", "fixed_width", "heading", "round_count", "shown", "sized"]
 
 NOTHING = "\N{EN DASH}"  # a number that is missing
 SIGNIFICANT = {"ms": 3, "s": 3}
@@ -90,6 +90,16 @@ def count(value: float) -> str:
     scaled = value / 1000**power
     places = max(0, 2 - int(math.log10(float(f"{abs(scaled):.2e}"))))
     return f"{scaled:.{places}f} {'kMGT'[power - 1]}"
+
+
+def round_count(value: float) -> str:
+    """A round number of things without its zeros.
+
+    >>> round_count(50_000)
+    '50 k'
+    """
+    number, _, power = count(value).partition(" ")
+    return f"{float(number):g} {power}".strip()
 
 
 def fixed_width(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:

@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import mean
 
+import pandas as pd
 import torch
 
 from ..data import Data
 from ..ensemble import Ensemble
 from ..inside.between import choose_examples, corners_of, run_points
 from ..inside.landscape import interpolation, plane
+from ..inside.pictures import interpolation_plot, plane_plot
 from .results import DIGITS, Extra, Line, Ordering, Picture, compared, line_over_seeds
 from .trained import Trained
 
@@ -47,7 +49,6 @@ def _corners(ensemble: Ensemble, data: Data, part: str, examples: int) -> _Corne
 
 def subnetworks(trained: Trained) -> Extra:
     """MIMO, Figure 3."""
-    from ..inside.pictures import plane_plot
 
     lines: list[Line] = []
     pictures: dict[str, Picture] = {}
@@ -86,9 +87,6 @@ LOST = "accuracy lost half way (%)"
 
 def between(trained: Trained) -> Extra:
     """MixtureEnsembles, Figure 4. Its rows are from few parameters to many."""
-    import pandas as pd
-
-    from ..inside.pictures import interpolation_plot
 
     lines: list[Line] = []
     drawn, lost = {}, {}
@@ -144,7 +142,6 @@ def embeddings(trained: Trained) -> Extra:
 
 
 def _embedding(trained: Trained, label: str, name: str) -> Extra:
-    from ..inside.pictures import plane_plot
 
     corners = {}
     for seed in trained.seeds(label):

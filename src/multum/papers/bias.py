@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -20,6 +21,7 @@ from ..ensemble import Ensemble
 from ..metrics.regression import in_units
 from ..outputs.prediction import RegressionPrediction, predict
 from .base import Row
+from .charts.bias import draw_bias
 from .results import Extra, Line, Picture, mean_and_error
 from .trained import Trained
 
@@ -111,9 +113,6 @@ def means_of(ensemble: Ensemble, data: Data, x: Tensor) -> Tensor:
 
 def _picture(trained: Trained, lines: Sequence[Line]) -> Picture:
     """An example of members' predictions, and the numbers of the lines by number of members."""
-    import pandas as pd
-
-    from .charts.bias import draw_bias
 
     columns = ["panel", "series", "x", "y", "error"]
     row = _example_row(trained)

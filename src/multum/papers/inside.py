@@ -7,8 +7,9 @@ done are left out. Shares are in percent, likelihoods in nats.
 from __future__ import annotations
 
 import copy
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
 import torch
 
 from ..building import ensemble
@@ -16,6 +17,7 @@ from ..data import Data
 from ..data.ood import ood_sets
 from ..ensemble import Ensemble
 from ..inside.conditional_variance import ConditionalVariances, conditional_variances
+from ..inside.pictures import conditional_variance_plot, paths_plot
 from ..inside.trajectories import Trajectories
 from ..methods import Deep
 from ..metrics.diversity import disagreement
@@ -26,12 +28,10 @@ from ..training.averaging import refresh_norms
 from ..training.checkpoint import states
 from .charts.items import by_data, named, pictures
 from .charts.numbers import BARS, MEASURES, Point, gathered
+from .charts.panels import Panel, curves
 from .measured import COLUMNS, columns_of
 from .results import DIGITS, Extra, Line, Ordering, Picture, compared, line_over_seeds, ordered
 from .trained import Trained
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["by_sparsity", "listening", "own_statistics", "paths", "sparsity", "speeds", "with_own_statistics"]
 
@@ -47,7 +47,6 @@ NORM_BATCH = 250
 
 def paths(trained: Trained) -> Extra:
     """MIMO, Figure 4, middle-right."""
-    from ..inside.pictures import paths_plot
 
     row = trained.run.rows[0]
     if not trained.seeds(row.label):
@@ -81,7 +80,6 @@ def paths(trained: Trained) -> Extra:
 
 def listening(trained: Trained) -> Extra:
     """MIMO, Figure 4, left and middle-left; the pictures are of the first seed."""
-    from ..inside.pictures import conditional_variance_plot
 
     lines: list[Line] = []
     drawn: dict[str, Picture] = {}
@@ -116,8 +114,6 @@ def _separate(variances: ConditionalVariances) -> float:
 
 def _histogram(variances: ConditionalVariances) -> pd.DataFrame:
     """Units by the share of their prevailing input, as the picture counts them."""
-    import numpy as np
-    import pandas as pd
 
     members = range(len(variances.inputs))
     edges = np.linspace(1 / len(members), 1, BINS + 1)
@@ -181,7 +177,6 @@ def sparsity(ensemble: Ensemble) -> float:
 
 def by_sparsity(trained: Trained) -> Extra:
     """MIMO, Figure 9: accuracy and likelihood by the share of weights that L1 regularisation has made zero."""
-    from .charts.panels import Panel, curves
 
     zeros = {
         row.label: [100 * sparsity(trained.open(row.label, seed)[0]) for seed in trained.seeds(row.label)]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pandas as pd
 
 from .base import Row, Run
 from .counting import cost_of, training_macs
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 __all__ = ["A100_RATE", "CPU_RATE", "Plan", "PlannedRow", "plan"]
 
@@ -59,7 +58,6 @@ class Plan:
 
     def frame(self) -> pd.DataFrame:
         """One row a row."""
-        import pandas as pd
 
         return pd.DataFrame([asdict(row) for row in self.rows])
 

@@ -11,6 +11,7 @@ import torch
 
 from ..data.sources import load_data, load_examples
 from ..errors import ConfigError, DataError
+from ..figures import svg
 from ..files import locked, plain, prepare_folder, write_json
 from ..runs.cells import Cell
 from ..runs.engine import Runner, run_cells, runner_for
@@ -18,6 +19,7 @@ from ..runs.machine import machine, versions
 from ..runs.work import Outcome, is_done
 from . import find
 from .base import NEEDS_IMAGENET, Item, Run
+from .charts.forest import ordering_chart
 from .exact import exact, has_exact
 from .measured import lines, orderings
 from .pages import write_pages
@@ -114,7 +116,6 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
             titles = {cell.name: row.label for row in run.rows for cell in row.cells()}
             outcomes = run_cells(cells, {}, folder, epochs, runner, threads, progress, titles)
     trained = Trained.read(run, folder, outcomes)
-    from .charts.forest import ordering_chart  # brings matplotlib and pandas
 
     extra = item.extra(trained) if item.extra else Extra()
     pictures = {**extra.pictures, **(item.chart(trained) if item.chart else {})}
@@ -164,7 +165,6 @@ def _cells(trained: Trained) -> list[dict[str, Any]]:
 
 def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:
     """Figures, JSON, and all pages with their index, so that notes written since are on them."""
-    from ..figures import svg  # brings matplotlib
 
     place = pages / document["item"]
     prepare_folder(place.parent)

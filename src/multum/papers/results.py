@@ -6,16 +6,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+import pandas as pd
 import torch
+from matplotlib.figure import Figure as Drawing
 
 from ..metrics.statistics import over_seeds, paired_t
 from .printed import Printed
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Drawing
 
 __all__ = [
     *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Extra", "Line", "Ordering", "Picture", "Result"),
@@ -185,6 +183,5 @@ class Result:
 
     def frame(self) -> pd.DataFrame:
         """One row a line."""
-        import pandas as pd
 
         return pd.DataFrame(self.document()["lines"])

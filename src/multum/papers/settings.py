@@ -63,7 +63,7 @@ def rows(
     """
 
     def row(label: str, method: Method) -> Row:
-        own = {name: getattr(method, field) for name, field in (by or {}).items()}
+        own = {name: method.as_dict()[field] for name, field in (by or {}).items()}
         label = ", ".join(filter(None, (label, suffix)))
         return Row(label=label, method=method, recipe=recipe, varied={**own, **(varied or {})}, **common)
 

@@ -1,13 +1,16 @@
 """What is drawn of items that need the numbers of their cells alone: each function takes what is trained of an item.
 
 A figure's numbers are found by the fields of the rows (`Row.varied`, `Row.method`, `Row.recipe`). Nothing is drawn of
-what is not done. Matplotlib and pandas are imported by the functions that draw.
+what is not done.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import pandas as pd
+from matplotlib.figure import Figure as Drawing
 
 from ...metrics.evaluate import SEVERITIES
 from ...metrics.speed import compare_speed
@@ -17,11 +20,10 @@ from ..base import Row
 from ..exact import divergences, nested_steps
 from ..results import Picture
 from ..trained import Trained
-from .numbers import BARS, MEASURES, Measure, Point, gathered
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Drawing
+from .circles import circles_chart
+from .forest import regression_forest
+from .numbers import BARS, MEASURES, Measure, Point, gathered, measured
+from .panels import Panel, bars, boxes, curves, training_curves
 
 __all__ = [
     *("Chart", "by_data", "circles", "constant_rate", "divergence_chart", "diversity", "named", "nested_chart"),
@@ -60,6 +62,12 @@ def pictures(every: Mapping[str, tuple[str, str, Drawing | None, pd.DataFrame]])
     }
 
 
+def _by_row(trained: Trained, *measures: str) -> pd.DataFrame:
+    """The measures of every row."""
+    points = [Point(row.label, row.label, 0, measured(*measures)) for row in trained.run.rows]
+    return gathered(trained, "at", points).drop(columns=["curve", "at"], errors="ignore")
+
+
 def sweep(
     x: str,
     measures: Sequence[str],
@@ -87,18 +95,12 @@ def sweep(
     """
 
     def chart(trained: Trained) -> dict[str, Picture]:
-        from .panels import Panel, boxes, curves
 
         every = {}
         for data, rows in by_data([row for row in trained.run.rows if x in row.varied]).items():
             points = [
-                Point(
-                    row.label,
-                    named(part, _beside(row, x)),
-                    float(row.varied[x]),
-                    {m: MEASURES[p + m] for m in measures},
-                )
-                for part, p in (parts or {"": ""}).items()
+                Point(row.label, named(part, _beside(row, x)), float(row.varied[x]), measured(*measures, of=prefix))
+                for part, prefix in (parts or {"": ""}).items()
                 for row in rows
             ]
             numbers = gathered(trained, x, points)
@@ -119,23 +121,18 @@ def _beside(row: Row, x: str) -> str:
     return ", ".join(value if isinstance(value, str) else f"{name} = {value:g}" for name, value in rest.items())
 
 
-# -- Packed-Ensembles --------------------------------------------------------------------------------------------------
-
-
 def circles(trained: Trained) -> dict[str, Picture]:
     """Figure 1. Speeds are measured here and now, on the networks of the first seed that is done."""
-    from .circles import circles_chart
 
-    measures = {name: MEASURES[name] for name in ("accuracy", "params")}
-    numbers = gathered(trained, "at", [Point(row.label, row.label, 0, measures) for row in trained.run.rows])
+    numbers = _by_row(trained, "accuracy", "params")
     if numbers.empty:
         return {}
     opened = {label: trained.open(label) for label in numbers["row"]}
-    example = next(iter(opened.values()))[1].example(BATCH)
+    example = next(data.example(BATCH) for _, data in opened.values())
     networks = {label: ensemble for label, (ensemble, _) in opened.items()}
     speeds = compare_speed(networks, example, batch_sizes=(BATCH,), rounds=ROUNDS, warmup=WARMUP)
     rates = {speed.name: speed.throughput for speed in speeds.rows}
-    numbers = numbers.drop(columns=["curve", "at", "params error"])
+    numbers = numbers.drop(columns="params error")
     numbers.insert(1, "images per second", [rates[label] for label in numbers["row"]])
     caption = (
         "Up and to the right is better. A circle's area is the number of parameters, a bar one standard error over "
@@ -146,19 +143,18 @@ def circles(trained: Trained) -> dict[str, Picture]:
 
 def divergence_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 5: the divergence of a sparse layer and its bound by the share of weights kept."""
-    import pandas as pd
 
-    from .panels import Panel, curves
-
-    points = [
-        (f"{name}, sigma = {sigma:g}", p, value, f"{sigma:g}", name == "bound (8)")
-        for sigma, p, *values in divergences()
-        for name, value in zip(("KL (17)", "bound (8)"), values, strict=True)
+    points = pd.DataFrame(divergences(), columns=["sigma", "p", "KL (17)", "bound (8)"]).melt(
+        ["sigma", "p"], var_name="name", value_name="divergence"
+    )
+    points["curve"] = [
+        f"{name}, sigma = {sigma:g}" for name, sigma in zip(points["name"], points["sigma"], strict=True)
     ]
-    numbers = pd.DataFrame([point[:3] for point in points], columns=["curve", "p", "divergence"])
-    numbers = numbers.sort_values("curve", kind="stable", ignore_index=True)
+    points = points.sort_values("curve", kind="stable", ignore_index=True)
+    numbers = points[["curve", "p", "divergence"]]
     panel = Panel(numbers, "p", "divergence", "p: the share of weights that is kept")
-    drawn = curves([panel], looks={curve: (hue, dashed) for curve, _, _, hue, dashed in points})
+    looks = {point.curve: (f"{point.sigma:g}", point.name == "bound (8)") for point in points.itertuples()}
+    drawn = curves([panel], looks=looks)
     caption = (
         "How far a layer with a share p of its weights is from the dense one: the divergence itself, and dashed the "
         "paper's bound on it. Both are 0 where all weights are kept, and the bound is never below."
@@ -168,7 +164,6 @@ def divergence_chart(trained: Trained) -> dict[str, Picture]:
 
 def shift_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 9: accuracy and calibration error by the severity of corruptions."""
-    from .panels import Panel, curves
 
     points = [
         Point(row.label, row.label, severity, {name: _at(severity, name) for name in ("accuracy", "ece")})
@@ -197,12 +192,9 @@ def _at(severity: int, name: str) -> Measure:
 
 def regressions(trained: Trained) -> dict[str, Picture]:
     """Table 11: Packed-Ensembles against Deep Ensembles, data set by data set, over the same splits."""
-    import pandas as pd
-
-    from .forest import regression_forest
 
     names = dict.fromkeys(str(row.varied["data"]) for row in trained.run.rows)
-    lines = [line for measure in ("rmse", "nll") for name in names for line in _difference(trained, name, measure)]
+    lines = [line for measure in ("rmse", "nll") for name in names if (line := _difference(trained, name, measure))]
     if not lines:
         return {}
     numbers = pd.DataFrame(lines).astype(dict.fromkeys(["difference", "low", "high", "paper"], float))
@@ -214,38 +206,31 @@ def regressions(trained: Trained) -> dict[str, Picture]:
     return {"": Picture(title, caption, regression_forest(numbers), numbers)}
 
 
-def _difference(trained: Trained, name: str, measure: str) -> Iterator[dict[str, Any]]:
+def _difference(trained: Trained, name: str, measure: str) -> dict[str, Any] | None:
     """PE minus DE over the splits that both have, as one line of numbers; an RMSE's over DE's mean."""
-    rows = {str(row.varied["method"]): row.label for row in trained.run.rows if row.varied["data"] == name}
-    labels = {method: rows[method] for method in ("PE", "DE")}
+    labels = {str(row.varied["method"]): row.label for row in trained.run.rows if row.varied["data"] == name}
     values = {
-        method: trained.values(label, lambda result: result["numbers"].get(measure)) if label in trained.results else {}
-        for method, label in labels.items()
+        method: trained.values(labels[method], lambda result: result["numbers"].get(measure))
+        for method in ("PE", "DE")
+        if labels[method] in trained.results
     }
-    splits = sorted(values["PE"].keys() & values["DE"].keys())
-    if not splits:
-        return
-    means = {method: sum(own[s] for s in splits) / len(splits) for method, own in values.items()}
-    relative = measure == "rmse"
-    unit = means["DE"] if relative else 1.0
-    seeds = over_seeds([(values["PE"][s] - values["DE"][s]) / unit for s in splits])
+    both = pd.DataFrame(values, columns=["PE", "DE"]).dropna().sort_index()
+    if both.empty:
+        return None
+    means, relative = {name: sum(both[name]) / len(both) for name in both}, measure == "rmse"
+    seeds = over_seeds(list((both["PE"] - both["DE"]) / (means["DE"] if relative else 1.0)))
     low, high = seeds.interval()
-    pe, de = (trained.run.printed.get(label, {}).get(measure.upper()) for label in labels.values())
+    pe, de = (trained.run.printed.get(labels[method], {}).get(measure.upper()) for method in means)
     paper = (pe.value - de.value) / (de.value if relative else 1.0) if pe and de else None
     line = {"data": name, "measure": measure, **means, "difference": seeds.mean, "low": low, "high": high}
-    yield {**line, "splits": len(splits), "paper": paper}
-
-
-# -- MIMO, MixtureEnsembles --------------------------------------------------------------------------------------------
+    return {**line, "splits": len(both), "paper": paper}
 
 
 def diversity(trained: Trained) -> dict[str, Picture]:
     """MIMO, Figure 4, right: how much members differ, method by method."""
-    from .panels import bars
 
     names = ("disagreement", "kl")
-    points = [Point(row.label, row.label, 0, {name: MEASURES[name] for name in names}) for row in trained.run.rows]
-    numbers = gathered(trained, "at", points).drop(columns=["curve", "at"], errors="ignore")
+    numbers = _by_row(trained, *names)
     caption = (
         "Pairs of members on the test set: how often their classes differ, and the divergence of their probabilities. "
         f"Members that are all the same have 0 in both. {BARS}"
@@ -255,17 +240,16 @@ def diversity(trained: Trained) -> dict[str, Picture]:
 
 def scaling(trained: Trained) -> dict[str, Picture]:
     """MixtureEnsembles, Figure 3: by the number of parameters, and by the members at a number of parameters."""
-    from .panels import Panel, curves
 
-    measures = {"accuracy": MEASURES["accuracy"], "params": MEASURES["params"]}
-    points = [Point(r.label, f"P = {r.varied['P']}", r.method.members, measures) for r in trained.run.rows]
+    measures, rows = measured("accuracy", "params"), trained.run.rows
+    points = [Point(row.label, f"P = {row.varied['P']}", row.method.members, measures) for row in rows]
     numbers = gathered(trained, "members", points).drop(columns="params error", errors="ignore")
     if numbers.empty:
         return {}
     four = numbers[numbers["members"] == 4].assign(curve="4 members")
     several = numbers[numbers.groupby("curve")["members"].transform("nunique") > 1]
-    under, heading = "parameters, log scale", "accuracy by parameters"
-    by_size = Panel(four, "params", "accuracy", under, log=True, counts=True, title=heading)
+    size: dict[str, Any] = {"log": True, "counts": True, "title": "accuracy by parameters"}
+    by_size = Panel(four, "params", "accuracy", "parameters, log scale", **size)
     by_members = Panel(several, "members", "accuracy", "members", title="accuracy by members")
     caption = (
         "Left: four members that share more or fewer parameters. Right: more or fewer members that share as many. "
@@ -275,22 +259,11 @@ def scaling(trained: Trained) -> dict[str, Picture]:
     return pictures({"": (title, caption, curves([by_size, by_members]), numbers)})
 
 
-# -- hypernetworks -----------------------------------------------------------------------------------------------------
-
-
 def nested_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 1: what is shared, after each member's step."""
-    import pandas as pd
 
-    from .panels import Panel, curves
-
-    numbers = pd.DataFrame(
-        [
-            {"curve": name, "member": step, "theta": theta}
-            for name, (path, _) in nested_steps().items()
-            for step, theta in enumerate(path)
-        ]
-    )
+    paths = ((name, step, theta) for name, (path, _) in nested_steps().items() for step, theta in enumerate(path))
+    numbers = pd.DataFrame(paths, columns=["curve", "member", "theta"])
     panel = Panel(numbers, "member", "theta", "after the step of member (0: before)", title="theta, what members share")
     caption = (
         "Plain SGD moves what is shared at every member's step; nested SGD holds it until all members have stepped, "
@@ -301,16 +274,16 @@ def nested_chart(trained: Trained) -> dict[str, Picture]:
 
 def constant_rate(trained: Trained) -> dict[str, Picture]:
     """Figure 2: training at a constant rate, nested or not."""
-    from .panels import training_curves
 
     every = {}
     for data, of_data in by_data(trained.run.rows).items():
         rows = [row for row in of_data if row.recipe["schedule"] == "constant"]
         points = [
-            Point(row.label, _optimizer(row), epoch, {"training accuracy": _epoch(epoch), **last})
+            Point(row.label, curve, epoch, {"training accuracy": _epoch(epoch), **measured(*last)})
             for row in rows
+            for curve in ["NASGD" if row.method.as_dict().get("nested") else "ASGD"]
             for epoch in range(1, row.epochs + 1)
-            for last in [{"accuracy": MEASURES["accuracy"]} if epoch == row.epochs else {}]
+            for last in [["accuracy"] if epoch == row.epochs else []]
         ]
         numbers = gathered(trained, "epoch", points)
         caption = (
@@ -322,10 +295,6 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
         drawn = None if numbers.empty else training_curves(numbers, _turns(rows[0]))
         every[data] = (title, caption, drawn, numbers)
     return pictures(every)
-
-
-def _optimizer(row: Row) -> str:
-    return "NASGD" if row.method.as_dict().get("nested") else "ASGD"
 
 
 def _epoch(epoch: int) -> Measure:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import pandas as pd
 
 from ...comparing.columns import value_of
 from ...metrics.statistics import over_seeds
 from ..trained import Trained
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = ["BARS", "MEASURES", "SHARES", "TITLES", "Measure", "Point", "gathered"]
+__all__ = ["BARS", "MEASURES", "SHARES", "TITLES", "Measure", "Point", "gathered", "measured"]
 
 BARS = "A bar is one standard error over seeds."
 TITLES = {
@@ -35,6 +34,11 @@ MEASURES: dict[str, Measure] = {
 }
 
 
+def measured(*names: str, of: str = "") -> dict[str, Measure]:
+    """Measures by name; `of` is "member_" for those of members."""
+    return {name: MEASURES[of + name] for name in names}
+
+
 class Point(NamedTuple):
     """A point of a curve: the row that it is measured on, and what is measured."""
 
@@ -46,7 +50,6 @@ class Point(NamedTuple):
 
 def gathered(trained: Trained, x: str, points: Iterable[Point]) -> pd.DataFrame:
     """One line a point that has been measured: means over seeds, standard errors (NaN for one seed), and the seeds."""
-    import pandas as pd
 
     lines = []
     for point in points:

@@ -14,7 +14,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
-from ...figures.formats import count
+from ...figures.formats import round_count
 from ...figures.palette import HUES, INK, MUTED, PAPER, Look, drawing, look
 from ...figures.panels import text_width
 from ...figures.scales import PERCENT, ROUND, log_axis
@@ -115,15 +115,9 @@ def along(axes: Axes, panel: Panel) -> None:
     axes.set_xlim(values[0] - room, values[-1] + room)
     if panel.log:
         spread = max((values[-1] / values[0]) ** 0.08, 1.1)
-        log_axis(axes, "x", values[0] / spread, values[-1] * spread, _count if panel.counts else _short)
+        log_axis(axes, "x", values[0] / spread, values[-1] * spread, round_count if panel.counts else _short)
     if not panel.counts and len(values) <= 8:
         axes.set_xticks(values, [_short(value) for value in values])
-
-
-def _count(value: float) -> str:
-    """A round number of things: "50 k"."""
-    number, _, power = count(value).partition(" ")
-    return f"{float(number):g} {power}".strip()
 
 
 def _short(value: float) -> str:

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ...figures.circles import Circle, circle_radii, draw_circles, front
 from ...figures.figure import Figure
-from ...figures.formats import count, shown
+from ...figures.formats import round_count, shown
 from ...figures.palette import CONTEXT, MUTED
 from ...figures.panels import canvas, text_width
 from ...figures.scales import FLOOR, ROUND, accuracy_axis, log_axis
@@ -146,7 +146,7 @@ class _Plane:
         low, high = self.numbers[self.cost].min(), self.numbers[self.cost].max()
         spread = max(high / low, 2.0) ** share
         counted = self.view.columns[self.cost].get("unit") == "count"
-        log_axis(axes, "x", low / spread, high * spread, _round_count if counted else "{:g}".format)
+        log_axis(axes, "x", low / spread, high * spread, round_count if counted else "{:g}".format)
         axes.grid(axis="x", visible=False)
 
     def _quality_axis(self, axes: Axes, share: float) -> None:
@@ -189,7 +189,7 @@ class _Plane:
         place: dict[str, Any] = {"size": 10, "color": MUTED, "ha": "right", "va": "center_baseline"}
         for number in sorted({float(f"{most * share:.0e}") for share in (0.1, 0.4)}, reverse=True):
             radius = largest * math.sqrt(number / most)
-            words = _round_count(number)
+            words = round_count(number)
             figure.text(x / width, y / height, words, **place)
             x -= text_width(words, 10) + radius + 6
             side = (x - radius) / width, (y - radius) / height, 2 * radius / width, 2 * radius / height
@@ -204,9 +204,3 @@ def _boxes(corners: np.ndarray) -> list[tuple[float, ...]]:
     """A thin box around each piece of a line."""
     low, high = np.minimum(corners[:-1], corners[1:]) - 2, np.maximum(corners[:-1], corners[1:]) + 2
     return [tuple(box) for box in np.concatenate([low, high], 1)]
-
-
-def _round_count(value: float) -> str:
-    """A round number of things without its zeros: "5 M"."""
-    number, _, power = count(value).partition(" ")
-    return f"{float(number):g} {power}".strip()
