@@ -14,6 +14,8 @@ from .inside import own_statistics
 from .printed import Table, read
 from .settings import SGD, cpu_rows, rows
 
+__all__ = ["accurate", "cpu_hypernet", "cpu_watchful", "single_embedding", "watchful"]
+
 TABLES, REMARKS, DEPARTS = read("hypernet")
 SEEDS = (0, 1, 2)
 WIDE = "wrn-28-10"

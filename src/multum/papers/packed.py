@@ -17,6 +17,8 @@ from .inside import speeds
 from .printed import Table, read
 from .settings import A3, CIFAR_C, IMAGENET_LACKS, SGD, cpu_rows, rows
 
+__all__ = ["cifar_rows"]
+
 TABLES, REMARKS, DEPARTS = read("packed")
 SEEDS = (0, 1, 2, 3, 4)
 BEST_EPOCH = "the paper keeps the epoch with the best test accuracy; the last epoch is kept here"
