@@ -33,6 +33,7 @@ def test_a_name_is_the_whole_configuration() -> None:
         {"ood": ("mnist",)},
         {"shift": ("fog",)},
         {"shift_examples": 10},
+        {"fingerprint": "2f0c"},
     ]
     names = {cell(**change).name for change in changes}
     assert len(names) == len(changes) and cell().name not in names and cell().name == cell().name

@@ -40,7 +40,7 @@ def digits(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory) -> Path:
     """A run that trained on everything."""
-    return trained(tmp_path_factory.mktemp("runs") / "plain", "digits", "small-cnn", epochs=1)
+    return trained(tmp_path_factory.mktemp("runs") / "plain", "digits", "small-cnn", epochs=1, validation=0)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def arrays(tmp_path_factory) -> Path:
 
 
 def test_the_numbers_are_those_of_predict(digits, arrays):
-    ens, data, _ = open_run(digits)
+    ens, data = open_run(digits)[0], multum.load_data("digits")
     expected = multum.predict(ens, data.prepare(data.test.x))
     frame = predict(digits, arrays / "many.npz", batch_size=100)
     assert list(frame) == ["example", "label", "confidence", "entropy", "mutual_information"]
@@ -129,7 +129,7 @@ def test_rows_of_a_table_come_by_name(churn, tmp_path):
 
 
 def test_a_regression_is_told_in_the_targets_units(diabetes, tmp_path):
-    ens, data, _ = open_run(diabetes)
+    ens, data = open_run(diabetes)[0], multum.load_data("diabetes")
     pd.DataFrame(data.test.x.numpy()).to_csv(tmp_path / "rows.csv", index=False)
     frame = predict(diabetes, tmp_path / "rows.csv", coverage=0.8, level=0.9)
     columns = ["example", "mean", "std", "aleatoric", "epistemic", "low", "high", "abstain"]
@@ -148,7 +148,8 @@ def test_a_regression_is_told_in_the_targets_units(diabetes, tmp_path):
 
 def held_out(run: Path) -> tuple[multum.Prediction, torch.Tensor]:
     """The validation examples as the run held them out, and what the ensemble says."""
-    ens, data, settings = open_run(run)
+    ens, _, settings = open_run(run)
+    data = multum.load_data(settings["data"])
     part = data.with_validation(0.2, settings["recipe"]["seed"]).validation
     return multum.predict(ens, data.prepare(part.x)), part.y
 
@@ -172,8 +173,9 @@ def test_a_threshold_keeps_its_promise_on_the_validation_part(digits, arrays):
 
 
 def test_the_validation_part_is_what_training_left_out(digits):
-    """The split is made anew from the settings: it must be the one that `fit` made."""
-    ens, data, settings = open_run(digits)
+    """The split is made from the settings: it must be the one that `fit` would make."""
+    ens, _, settings = open_run(digits)
+    data = multum.load_data(settings["data"])
     recipe = multum.Recipe(**settings["recipe"])
     run = Run(ens, data, recipe, Place("cpu", 1, 1), None, True, False, False, 60.0)
     assert run.data.validation is not None

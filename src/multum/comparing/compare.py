@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -14,19 +15,21 @@ from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
 from ..data.parts import selected
 from ..data.sources import Data, load_data
-from ..errors import ConfigError, MultumError
-from ..files import locked, plain, prepare_folder
+from ..errors import ConfigError, FileError, MultumError
+from ..files import locked, plain, prepare_folder, read_json
 from ..methods import Method
 from ..runs.cells import Cell, chosen_methods
 from ..runs.engine import run_cells, runner_for
 from ..runs.networks import default_model
-from ..runs.train import print_guesses
+from ..runs.train import held_out_by_default, print_guesses
 from ..runs.work import Outcome
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
 from .document import document_of
 
 __all__ = ["compare"]
+
+log = logging.getLogger("multum")
 
 # One corruption of each family of CIFAR-C: noise, blur, weather, digital.
 QUICK = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
@@ -78,15 +81,21 @@ def compare(
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)
     labels = chosen_methods(methods)
-    cells, refused = _planned(labels, listed, name, source, model, limit, overrides, ood_names, shift)
+    overrides |= held_out_by_default(full, source)
+    full = full.with_overrides(overrides)
+    # Of every seed: which examples a data set has may depend on it.
+    contents = {seed: (load_data(name, seed=seed) if seed else source).fingerprint for seed in listed}
+    cells, refused = _planned(labels, contents, name, source, model, limit, overrides, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
     if progress:
         print_guesses(source)
     with locked(out):
+        _warn_of_change(out, name, source)
         outcomes = run_cells(cells, refused, out, full.epochs, runner, threads, progress)
         settings = {
             "data": name,
+            "fingerprint": source.fingerprint,
             "model": model,
             "seeds": listed,
             "epochs": full.epochs,
@@ -121,9 +130,23 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
     return known, selected(data, *selection(known)[1:]) if ood_names else data, ood_names
 
 
+def _warn_of_change(out: Path, name: str, source: Data) -> None:
+    """Say that the data is not what the last report here was made of; its cells are then run anew."""
+    try:
+        before = read_json(out / "report.json")
+        settings, examples = before["settings"], sum(before["examples"].values())
+        changed = settings["data"] == name and settings.get("fingerprint", source.fingerprint) != source.fingerprint
+    except (FileError, KeyError, TypeError, AttributeError):  # no report, or none of this version's
+        return
+    if changed:
+        now = len(source.train) + len(source.test)
+        what = f"{examples} examples are now {now}" if examples != now else "examples, targets or classes are others"
+        log.warning("%s has changed since %s was written: %s; every cell is run anew", name, out / "report.json", what)
+
+
 def _planned(
     methods: Mapping[str, Method],
-    seeds: Sequence[int],
+    seeds: Mapping[int, str],
     name: str,
     source: Data,
     model: str,
@@ -132,7 +155,11 @@ def _planned(
     ood: tuple[str, ...],
     shift: str,
 ) -> tuple[list[Cell], dict[str, Outcome]]:
-    """All cells, method after method within each seed; and those that no size of the method can serve."""
+    """All cells, method after method within each seed; and those that no size of the method can serve.
+
+    Args:
+        seeds: with the fingerprint of the data of each.
+    """
     corruptions, examples = _corruptions(shift, source)
     sized: dict[str, tuple[Method, str, str | None]] = {}
     for label, method in methods.items():
@@ -142,8 +169,8 @@ def _planned(
         except MultumError as error:
             sized[label] = (method, model, str(error))
     cells = [
-        Cell(label, seed, name, size, method, recipe, ood, corruptions, examples)
-        for seed in seeds
+        Cell(label, seed, name, size, method, recipe, ood, corruptions, examples, content)
+        for seed, content in seeds.items()
         for label, (method, size, _) in sized.items()
     ]
     refused = {c.name: Outcome(c.name, sized[c.label][2]) for c in cells if sized[c.label][2] is not None}

@@ -13,6 +13,7 @@ Text that reads as numbers in every row, with or without commas between thousand
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,12 @@ class Column:
     categories: tuple[str, ...] | None = None
     missing: bool = False  # whether cells are missing in the training part
     median: float = 0.0
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Column:
+        """What `dataclasses.asdict` gave, after JSON too."""
+        categories = values["categories"]
+        return cls(**{**values, "categories": None if categories is None else tuple(categories)})
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -67,6 +67,14 @@ class Images:
         index = torch.arange(len(self.files))[rows].flatten().tolist()
         return Images([self.files[i] for i in index], self.size, self.cache, channels=self.channels)
 
+    def contents(self) -> Iterator[bytes]:
+        """The bytes of every file, one after another."""
+        for file in self.files:
+            try:
+                yield file.read_bytes()
+            except OSError as error:
+                raise DataError(f"every image must be readable; got {file}: {error.strerror or error}") from error
+
     def _image(self, file: Path) -> Tensor:
         if self.cache is None:
             return self._decode(file)

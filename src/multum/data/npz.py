@@ -64,10 +64,10 @@ def examples(x: np.ndarray) -> Tensor:
     return t
 
 
-def read_arrays(path: Path, only: str | None = None) -> Arrays:
-    """The arrays of a .npz file by name, or the one of a .npy file by the file's."""
+def read_arrays(path: Path, only: str | None = None, *, mapped: bool = False) -> Arrays:
+    """The arrays of a .npz file by name, or the one of a .npy file by the file's; `mapped`, that one stays on disk."""
     try:
-        loaded = np.load(path, allow_pickle=False)
+        loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
         if isinstance(loaded, np.ndarray):
             return {path.stem: loaded}
         with loaded:

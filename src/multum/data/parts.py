@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..errors import DataError, did_you_mean
+from .identity import example_ids, fingerprint_of
 from .names import with_selection
+from .preparation import Preparation
 
 if TYPE_CHECKING:
     from .tables import Table
 
-__all__ = ["Data", "Part", "assembled", "first_examples", "number_of", "selected", "split"]
+__all__ = ["Data", "Part", "assembled", "default_share", "first_examples", "number_of", "selected", "split"]
 
 LOOKED_AT = 1024  # images of a folder whose mean and spread stand for all
+LARGEST_VALIDATION = 1000  # examples that a run holds out unless it is asked for more
+FEWEST_TO_SPLIT = 100  # a tenth of fewer tells nothing
 MOST_DIGITS = 18  # of a number of examples: Python refuses to read thousands of digits
 
 
@@ -27,6 +32,7 @@ class Part:
 
     x: Any  # a tensor, or image files that are decoded when they are indexed
     y: Tensor
+    ids: Tensor | None = None  # int64, what tells examples apart, where their source has something better than x and y
 
     def __len__(self) -> int:
         return len(self.x)
@@ -36,8 +42,9 @@ class Part:
         """Whether examples are read when they are asked for."""
         return hasattr(self.x, "files")
 
-    def rows(self, index: Tensor) -> Part:
-        return Part(self.x.take(index) if self.lazy else self.x[index], self.y[index])
+    def rows(self, index: Tensor | slice) -> Part:
+        ids = None if self.ids is None else self.ids[index]
+        return Part(self.x.take(index) if self.lazy else self.x[index], self.y[index], ids)
 
     def drawn(self, count: int | None, seed: int) -> Part:
         """So many examples at random, in their order; all of them where None."""
@@ -77,28 +84,51 @@ class Data:
         outputs = int(y.max()) + 1 if labels else y.shape[-1] if task == "classification" and y.ndim > 1 else 2
         return cls("given", task, Part(x, y), Part(x[:0], y[:0]), outputs, mean=None, std=None)
 
+    @classmethod
+    def of(cls, preparation: Preparation, test: Part) -> Data:
+        """A test part alone, to be read as a run reads its own."""
+        names = {field.name for field in fields(Preparation)} - {"shape", "dtype"}
+        return cls(train=test.rows(slice(0, 0)), test=test, **{name: getattr(preparation, name) for name in names})
+
+    @cached_property
+    def preparation(self) -> Preparation:
+        """What turns raw examples and targets into a network's, and is all that prediction needs."""
+        names = {field.name for field in fields(Preparation)} - {"shape", "dtype"}
+        values = {name: getattr(self, name) for name in names}
+        return Preparation(shape=self.shape, dtype=self.train.x.dtype, **values)
+
+    @cached_property
+    def ids(self) -> dict[str, Tensor]:
+        """A number for every example of every part, by its content and target. Shape: int64 [n] each."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        return {name: example_ids(part, self.class_names) for name, part in parts.items() if part is not None}
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The same for the same examples, targets and class names, wherever they lie and however they are split."""
+        return fingerprint_of(self.ids.values(), [self.task, *self.classes])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of one raw example."""
+        return tuple(self.train.x.shape[1:])
+
     @property
     def is_image(self) -> bool:
-        return self.train.x.ndim == 4
+        return len(self.shape) == 3
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """A name for every class: its own, else its number."""
-        return self.classes or tuple(str(k) for k in range(self.outputs))
+        return self.preparation.class_names
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw examples as a network's input: float32, standardised. Shape: kept, any leading dimensions."""
-        if self.mean is None or self.std is None:
-            return x
-        mean, std = self.mean.to(x.device), self.std.to(x.device)
-        x = x.float() / 255 if x.dtype == torch.uint8 else x.to(mean.dtype)
-        return ((x - mean) / std).float()
+        return self.preparation.prepare(x)
 
     def targets(self, y: Tensor) -> Tensor:
         """Raw targets as the loss takes them."""
-        if self.task == "classification" or self.mean is None:
-            return y
-        return (y - self.target_mean).float() / self.target_std
+        return self.preparation.targets(y)
 
     def example(self, n: int = 2) -> Tensor:
         """A prepared batch of the first examples."""
@@ -108,6 +138,13 @@ class Data:
         """Hold out a part of the training set, stratified by class."""
         train, validation = split(self.train, share, seed, self.task)
         return replace(self, train=train, validation=validation)
+
+
+def default_share(part: Part, task: str) -> float:
+    """The share of a training part that a run holds out: a tenth, 1,000 examples at most, of few examples none."""
+    share = min(0.1, LARGEST_VALIDATION / len(part)) if len(part) >= FEWEST_TO_SPLIT else 0.0
+    counts = part.y.unique(return_counts=True)[1].tolist() if task == "classification" else [len(part)]
+    return share if any(round(share * count) for count in counts) else 0.0
 
 
 def split(part: Part, share: float, seed: int, task: str) -> tuple[Part, Part]:
@@ -176,7 +213,7 @@ def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
 
     def of(part: Part) -> Part:
         rows = part.rows(renumbered[part.y] >= 0)
-        return Part(rows.x, renumbered[rows.y])
+        return replace(rows, y=renumbered[rows.y])
 
     train, test = of(data.train), of(data.test)
     if len(train) == 0:

@@ -15,8 +15,10 @@ it is text, true/false, or whole numbers of at most 20 values that occur twice o
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -25,7 +27,7 @@ from torch import Tensor
 
 from ..errors import DataError, did_you_mean
 from .columns import Column, as_numbers, as_words, fit_column, in_order, is_category
-from .frames import listed, read_frame
+from .frames import listed, read_frame, read_frames
 from .names import place_and_fields
 from .parts import Data, Part, assembled, split
 
@@ -66,7 +68,12 @@ class Table:
 
     def read(self, path: str | Path) -> pd.DataFrame:
         """A file of rows written as the training file is."""
-        return read_frame(Path(path), self.sep, self.decimal)
+        return next(self.frames(Path(path)))
+
+    def frames(self, path: Path, rows: int | None = None, *, parquet: bool = False) -> Iterator[pd.DataFrame]:
+        """The same, so many rows at a time; what was text in training stays text."""
+        text = [c.name for c in self.columns if c.categories is not None and not {*c.categories} <= {"True", "False"}]
+        return read_frames(path, self.sep, self.decimal, parquet=parquet, rows=rows, text=text)
 
     def encode(self, frame: pd.DataFrame) -> Tensor:
         """Rows as examples; other columns, such as the target, are ignored. Shape: [rows, len(names)], float64."""
@@ -77,6 +84,48 @@ class Table:
                 + did_you_mean(absent[0], map(str, frame.columns))
             )
         return torch.from_numpy(np.concatenate([c.encode(frame[c.name]) for c in self.columns], axis=1))
+
+    def ids(self, frame: pd.DataFrame) -> Tensor:
+        """What tells rows apart: the cells that are used, as the file has them. Shape: int64 [rows]."""
+        cells = {name: frame[name] for name in (*(column.name for column in self.columns), self.target)}
+        for name, column in cells.items():
+            if pd.api.types.is_numeric_dtype(column.dtype):  # 1 and 1.0 are one number
+                cells[name] = pd.Series(as_numbers(column).values, column.index)
+        hashes = pd.util.hash_pandas_object(pd.DataFrame(cells), index=False)
+        return torch.from_numpy(hashes.to_numpy().view(np.int64).copy())
+
+    def labelled(self, name: str, *, whole: bool) -> list[Part]:
+        """The rows with a target of `csv:FILE#...`: of its test file if it has one, else all of them.
+
+        Args:
+            whole: of all its files, without the rows of classes that this table does not know; else these are refused.
+        """
+        kind, _, rest = name.partition(":")
+        place, fields = place_and_fields(rest, "a table", FIELDS)
+        files = [place, fields["test"]] if whole and "test" in fields else [fields.get("test", place)]
+        return [self._labelled(Path(file).expanduser(), kind == "parquet", whole) for file in files]
+
+    def _labelled(self, path: Path, parquet: bool, skip_unknown: bool) -> Part:
+        frame = next(self.frames(path, parquet=parquet))
+        if self.target not in frame.columns:
+            raise DataError(
+                f"rows to measure on must have the target {self.target!r}; got {', '.join(frame.columns)} in {path}"
+            )
+        frame = frame[frame[self.target].notna()]
+        if self.classes and skip_unknown:
+            codes, words = as_words(frame[self.target])
+            frame = frame[np.array([word in self.classes for word in words])[codes]]
+        return Part(self.encode(frame), _targets(frame[self.target], self.classes), self.ids(frame))
+
+    def as_dict(self) -> dict[str, Any]:
+        """In plain values; of the file, its name alone, which is what a person knows it by."""
+        return {**asdict(self), "file": self.file.name}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Table:
+        """What `as_dict` gave."""
+        read = {**values, "file": Path(values["file"]), "columns": tuple(map(Column.from_dict, values["columns"]))}
+        return cls(**{**read, "classes": tuple(read["classes"]), "rows": tuple(read["rows"])})
 
     def describe(self) -> str:
         """What the file holds and what was guessed, for a person."""
@@ -146,8 +195,9 @@ def load(place: str, name: str, seed: int) -> Data:
         sep=sep,
         decimal=decimal,
     )
-    parts = Part(table.encode(frame), y), Part(table.encode(test_frame), test_y)
-    return assembled(name, task, *parts, classes=classes, table=table)
+    train_part = Part(table.encode(frame), y, table.ids(frame))
+    test_part = Part(table.encode(test_frame), test_y, table.ids(test_frame))
+    return assembled(name, task, train_part, test_part, classes=classes, table=table)
 
 
 def _column(text: str, frame: pd.DataFrame, field: str) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..data.sources import Data
+from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
 from ..runs.cells import Cell
@@ -69,5 +69,5 @@ class Trained:
         if not seeds or (seed is not None and seed not in seeds):
             missing = f"seed {seed}" if seed is not None else "any seed"
             raise TrainingError(f"a row must be trained to be opened; got {label} of {self.run.item} without {missing}")
-        ens, data, _ = open_run(self.path(label, seeds[0] if seed is None else seed))
-        return ens, data
+        ens, _, settings = open_run(self.path(label, seeds[0] if seed is None else seed))
+        return ens, load_data(settings["data"], seed=settings["recipe"]["seed"])

@@ -29,10 +29,13 @@ class Cell:
     ood: tuple[str, ...] = ()
     shift: tuple[str, ...] = ()
     shift_examples: int | None = None
+    fingerprint: str = ""  # of the data's content; "" for the papers' data sets, which their names fix
 
     def settings(self) -> dict[str, Any]:
         """Everything but the label, in plain values."""
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "label"}
+        if not self.fingerprint:
+            del settings["fingerprint"]
         # The older name on disk stays: folders are named by these settings, and would all be run again.
         settings["shift_items"] = settings.pop("shift_examples")
         return json.loads(json.dumps({**settings, "method": self.method.as_dict(), "recipe": dict(self.recipe)}))

@@ -13,11 +13,13 @@ from rich.table import Table
 
 from ..data.corruptions import STANDARD
 from ..data.ood import ood_sets
+from ..data.sources import Data
 from ..figures.tables import text_table
 from ..metrics.cost import cost
 from ..metrics.evaluate import SEVERITIES, evaluate
 from ..metrics.speed import speed as measured_speed
-from .folder import open_run
+from .folder import RunFolder, open_run
+from .recorded import own_test_part, unseen_part
 
 __all__ = ["evaluate_run", "tables"]
 
@@ -26,24 +28,38 @@ def evaluate_run(
     folder: str | Path,
     ood: Sequence[str] = (),
     *,
+    data: str | None = None,
     shift: bool = False,
     speed: bool = False,
     progress: bool = True,
 ) -> dict[str, Any]:
-    """Every metric of a finished run on its test part, on OOD data sets by name, under corruptions, and its cost."""
-    ens, data, settings = open_run(folder)
-    ood_examples = ood_sets(ood, data)
+    """Every metric of a finished run on its test part, on OOD data sets by name, under corruptions, and its cost.
+
+    Args:
+        data: other data to measure on, by name, read as the run reads its own: the test part where it has one, else all
+            of it; without examples that the run was trained on.
+    """
+    ens, preparation, settings = open_run(folder)
+    run = RunFolder(Path(folder)), settings, preparation
+    measured = Data.of(preparation, own_test_part(*run) if data is None else unseen_part(*run, data))
+    ood_examples = ood_sets(ood, measured)
     names = STANDARD if shift else ()
-    examples = len(data.test) * (1 + len(names) * len(SEVERITIES)) + sum(len(x) for x in ood_examples.values())
+    examples = len(measured.test) * (1 + len(names) * len(SEVERITIES)) + sum(len(x) for x in ood_examples.values())
     with Progress(disable=not progress) as bar:
         task = bar.add_task("evaluating", total=examples)
-        numbers = evaluate(ens, data, ood=ood_examples, shift=names, advance=lambda n: bar.advance(task, n))
-    spent = cost(ens, example=data.example())
+        numbers = evaluate(ens, measured, ood=ood_examples, shift=names, advance=lambda n: bar.advance(task, n))
+    example = preparation.example()
+    spent = cost(ens, example=example)
     numbers["cost"] = {"params": spent.params, "macs": spent.macs, "flops": spent.flops, "torchinfo": spent.torchinfo}
     if speed:
-        rows = measured_speed(ens, data.example()).rows
+        rows = measured_speed(ens, example).rows
         numbers["speed"] = [{**dataclasses.asdict(row), "throughput": row.throughput} for row in rows]
-    return {"data": settings["data"], "model": settings["model"], "method": settings["method"]["name"], **numbers}
+    return {
+        "data": data or settings["data"],
+        "model": settings["model"],
+        "method": settings["method"]["name"],
+        **numbers,
+    }
 
 
 def tables(numbers: dict[str, Any]) -> Iterator[Table]:

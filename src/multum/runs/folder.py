@@ -1,31 +1,47 @@
-"""The folder of one run.
+"""The folder of one run, which can be moved and needs nothing else to predict.
 
-run.json            settings, versions, and the last row of the log once training has ended
-training.json       what a resumed run must have in common with its beginning (training/resume.py)
-checkpoints/        where an interrupted run goes on
-log.jsonl           one row per epoch
-model.safetensors   the trained ensemble
+run.json                 settings, versions, a fingerprint of the data, and the last row of the log once training ended
+preparation.json         scalers, categories, class names: what turns raw examples into a network's input
+split.safetensors        what tells the examples of each part apart, 8 bytes each (data/identity.py)
+validation.safetensors   the trained members' outputs on the held-out part, and its targets
+training.json            what a resumed run must have in common with its beginning (training/resume.py)
+checkpoints/             where an interrupted run goes on
+log.jsonl                one row per epoch
+model.safetensors        the trained ensemble
+
+Folders of format 1 have neither fingerprint nor preparation, split and validation outputs.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from ..data.identity import positions
+from ..data.preparation import Preparation
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
-from ..errors import ConfigError, FileError, TrainingError
-from ..files import read_json, write_json
+from ..errors import ConfigError, DataError, FileError, TrainingError, first_line
+from ..files import read_json, write_json, write_tensors
 from ..saving import load
 from ..training.checkpoint import guard
 from ..training.recipe import Recipe
 from .networks import builder_for
 
-__all__ = ["RunFolder", "open_run"]
+__all__ = ["FORMAT", "RunFolder", "changes", "open_run"]
 
+log = logging.getLogger("multum")
+
+FORMAT = 2
 SETTINGS = {"data": str, "model": str, "method": dict, "recipe": dict}
 
 
@@ -49,9 +65,12 @@ class RunFolder:
             raise TrainingError(f"a run folder must hold run.json; got {self.path}. Train with --out {self.path}")
         run = read_json(self._description)
         fix = "Remove it and train again with the same settings"
-        for name, kind in SETTINGS.items():
+        settings = SETTINGS if run.get("format", 1) == 1 else {**SETTINGS, "fingerprint": str}
+        for name, kind in settings.items():
             if not isinstance(run.get(name), kind):
                 raise FileError(f"{self._description} must hold the run's {name}; got {run.get(name)!r}. {fix}")
+        if run.get("format", 1) not in range(1, FORMAT + 1):
+            raise FileError(f"{self._description} must be of format {FORMAT}; got {run['format']!r}. Upgrade multum")
         try:
             Recipe(**run["recipe"])
         except (TypeError, ConfigError) as error:
@@ -67,7 +86,48 @@ class RunFolder:
         """Write run.json."""
         write_json(self._description, run)
 
-    def begun(self, settings: Mapping[str, Any], resume: bool) -> dict[str, Any] | None:
+    def write_data(self, data: Data) -> None:
+        """Write what the run must know of its data: the preparation and the split."""
+        write_json(self.path / "preparation.json", data.preparation.as_dict())
+        write_tensors(self.path / "split.safetensors", {name: ids.contiguous() for name, ids in data.ids.items()})
+
+    def write_validation(self, outputs: Tensor, targets: Tensor) -> None:
+        """Write the members' outputs on the validation part. Shape: [members, examples, ...] and [examples]."""
+        tensors = {"outputs": outputs.contiguous(), "targets": targets.contiguous()}
+        write_tensors(self.path / "validation.safetensors", tensors)
+
+    def preparation(self, run: Mapping[str, Any]) -> Preparation:
+        """How the run reads examples; of a folder of format 1, how its data is read now."""
+        if run.get("format", 1) == 1:
+            log.warning(
+                "%s is of multum 0.1, which kept no preparation: scaling and class names come from %s as it is now",
+                *(self.path, run["data"]),
+            )
+            return load_data(run["data"], seed=run["recipe"]["seed"]).preparation
+        path = self.path / "preparation.json"
+        try:
+            return Preparation.from_dict(read_json(path))
+        except DataError as error:
+            raise FileError(f"{path} must be what `train` wrote; got: {error}. Copy the folder again") from error
+
+    def split(self) -> dict[str, Tensor]:
+        """The numbers of each part's examples, in their order."""
+        return self._tensors("split.safetensors")
+
+    def validation(self) -> dict[str, Tensor] | None:
+        """`outputs` and `targets` of the validation part; None where the run has none."""
+        path = self.path / "validation.safetensors"
+        return self._tensors(path.name) if path.is_file() else None
+
+    def _tensors(self, name: str) -> dict[str, Tensor]:
+        try:
+            return load_file(self.path / name)
+        except (OSError, SafetensorError) as error:
+            raise FileError(
+                f"{self.path / name} must be readable; got {first_line(error)}. Copy the folder again"
+            ) from error
+
+    def begun(self, settings: Mapping[str, Any], data: Data, resume: bool) -> dict[str, Any] | None:
         """The run that was begun here with these settings, None where there is none; any other run is refused."""
         if not self._description.is_file():
             return None
@@ -76,7 +136,18 @@ class RunFolder:
             raise TrainingError(
                 f"a folder must hold one run; got {self.path}, which holds one already. Choose another --out"
             )
-        guard(run, settings, self.path)
+        if run.get("format", 1) == 1:
+            raise TrainingError(
+                f"a run must know its data to go on; got {self.path}, of multum 0.1, which recorded no fingerprint of "
+                "it. Choose another --out"
+            )
+        others = {name: value for name, value in settings.items() if name != "fingerprint"}
+        guard(run, others, self.path)
+        if run["fingerprint"] != data.fingerprint:
+            what = changes(self.split(), self.preparation(run).classes, data)
+            raise TrainingError(
+                f"{settings['data']} has changed since {self.path} was begun: {what}. Choose another --out"
+            )
         return run
 
     def is_finished(self, run: Mapping[str, Any]) -> bool:
@@ -87,8 +158,8 @@ class RunFolder:
         """The rows of the log, one per epoch."""
         return [json.loads(line) for line in (self.path / "log.jsonl").read_text().splitlines()]
 
-    def open(self, data: Data) -> Ensemble:
-        """The trained ensemble, given the data of the run."""
+    def open(self, data: Data | Preparation) -> Ensemble:
+        """The trained ensemble, given the data of the run or its preparation."""
         name = self.read()["model"]
         if not self.model.is_file():
             raise TrainingError(
@@ -98,9 +169,21 @@ class RunFolder:
         return load(self.model, network=builder_for(name, data)) if "thin=" in name else load(self.model)
 
 
-def open_run(folder: str | Path) -> tuple[Ensemble, Data, dict[str, Any]]:
-    """The trained ensemble of a run folder, its data, and its settings."""
+def open_run(folder: str | Path) -> tuple[Ensemble, Preparation, dict[str, Any]]:
+    """The trained ensemble of a run folder, how it reads examples, and its settings."""
     run_folder = RunFolder(Path(folder))
     run = run_folder.read()
-    data = load_data(run["data"], seed=run["recipe"]["seed"])
-    return run_folder.open(data), data, run
+    preparation = run_folder.preparation(run)
+    return run_folder.open(preparation), preparation, run
+
+
+def changes(split: Mapping[str, Tensor], classes: tuple[str, ...], data: Data) -> str:
+    """What became of data since its split was recorded, in words."""
+    before, now = (torch.cat(list(parts.values())) for parts in (split, data.ids))
+    words = [f"{len(before)} examples are now {len(now)}"] if len(before) != len(now) else []
+    others = int((positions(before, now) < 0).sum())
+    if others:
+        words.append(f"{others} of {len(before)} are gone, or are others now")
+    if classes != data.classes:
+        words.append(f"the classes {', '.join(classes)} are now {', '.join(data.classes)}")
+    return "; ".join(words)

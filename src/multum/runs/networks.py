@@ -8,18 +8,19 @@ import torch
 from torch import nn
 
 from .. import models
+from ..data.preparation import Preparation
 from ..data.sources import Data
 from ..training.batches import stream
 
 __all__ = ["builder_for", "default_model", "model_for"]
 
 
-def default_model(data: Data) -> str:
+def default_model(data: Data | Preparation) -> str:
     """The name of a small model that suits the data."""
     return "small-cnn" if data.is_image else "mlp"
 
 
-def builder_for(text: str | None, data: Data) -> Callable[[], nn.Module]:
+def builder_for(text: str | None, data: Data | Preparation) -> Callable[[], nn.Module]:
     """What builds a model by name, with the inputs and outputs of the data; None: one that suits the data.
 
     Any model takes `thin`, a share of its width: `resnet18:thin=0.5`.
@@ -30,7 +31,7 @@ def builder_for(text: str | None, data: Data) -> Callable[[], nn.Module]:
     >>> builder_for("small-cnn:thin=0.5", load_data("digits"))().conv1.out_channels
     8
     """
-    return models.builder(text or default_model(data), data.train.x.shape[1:], data.outputs)
+    return models.builder(text or default_model(data), data.shape, data.outputs)
 
 
 def model_for(text: str | None, data: Data, seed: int) -> nn.Module:

@@ -1,22 +1,25 @@
 """Predict what is in a file with a trained run: one row per example, with its uncertainty and whether to abstain.
 
-    classification   label, confidence, entropy and mutual_information in nats, abstain
-    regression       mean, std, aleatoric and epistemic (variances: they add up to std^2), low, high, abstain
+    classification   label, confidence, entropy and mutual_information in nats
+    regression       mean, std, aleatoric and epistemic (variances: they add up to std^2), low, high
+    abstain          with a coverage or a risk
+    set, set_size    with a conformal level: classes that hold the true one with that probability, joined by |
+    conformal_low, conformal_high     the same of a regression
+    p_CLASS          the probability of every class
+    member0_...      what each member says: p_CLASS, or mean and variance
 
-Which files can be predicted: examples.py.
-
-Thresholds and temperatures are fitted on held-out examples that are not those of the test part: the validation part,
-which a run has where it keeps the best epoch. A coverage needs no labels, so that a run without validation part takes
-the confidences of its test examples.
+The run folder is all that is needed. Which files can be predicted: examples.py; what is fitted on what: held_out.py.
+Frames of rows come one after another, so that a file of any length takes the memory of a few thousand examples.
 """
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -25,24 +28,32 @@ from rich.progress import Progress
 from rich.table import Table
 from torch import Tensor
 
-from ..data import Data, Part
-from ..ensemble import Ensemble
-from ..errors import DataError, TrainingError
+from ..data.preparation import Preparation
+from ..errors import DataError
 from ..figures.tables import text_table
-from ..files import write_text
-from ..metrics.calibration import Temperature, fit_temperature
-from ..metrics.regression import in_units
-from ..metrics.selective import Abstention, fit_abstention
-from ..outputs.prediction import Prediction, RegressionPrediction, predict
+from ..files import atomic, plain
+from ..metrics.conformal import ConformalIntervals, ConformalSets
+from ..outputs.prediction import Prediction, RegressionPrediction
 from .examples import read_examples
-from .folder import open_run
+from .folder import RunFolder, open_run
+from .held_out import Rules, fit_rules, held_out, outputs_of
 
-__all__ = ["predict_run", "summary", "table", "write"]
+__all__ = ["predict_frames", "predict_run", "print_rows", "summary", "table", "write"]
 
-HOLD_OUT = "Train again with keep=best (validation=0.1 is the share that is held out)"
+AT_ONCE = 8  # batches of a frame
+
+Frames: TypeAlias = pd.DataFrame | Iterable[pd.DataFrame]
 
 
-def predict_run(
+def predict_run(folder: str | Path, file: str | Path, **options: Any) -> pd.DataFrame:
+    """One row per example of a file, predicted by a finished run, in one frame; options as of `predict_frames`."""
+    frames = list(predict_frames(folder, file, **options))
+    whole = pd.concat(frames, ignore_index=True)
+    whole.attrs = frames[0].attrs
+    return whole
+
+
+def predict_frames(
     folder: str | Path,
     file: str | Path,
     *,
@@ -50,164 +61,49 @@ def predict_run(
     risk: float | None = None,
     delta: float | None = None,
     temperature: bool = False,
+    conformal: float | None = None,
     level: float = 0.95,
+    probabilities: bool = False,
+    members: bool = False,
     batch_size: int = 512,
     progress: bool = True,
-) -> pd.DataFrame:
-    """One row per example of a file, predicted by a finished run.
+) -> Iterator[pd.DataFrame]:
+    """The predictions of a file, frame after frame, each made when it is asked for.
 
     Args:
         coverage: the share of examples to answer; the others, the least certain ones, get abstain=True.
         risk: the share of wrong answers to stay below; as many examples as that allows are answered.
         delta: the probability with which the risk may be missed on new examples; None: it holds on those fitted to.
         temperature: whether classifiers are calibrated first.
-        level: of the intervals (low, high) of a regression.
+        conformal: the probability with which sets or intervals hold the truth, for examples like the held-out ones.
+        level: of the intervals (low, high) that a regression itself gives.
+        probabilities: whether the probability of every class has a column.
+        members: whether every member's outputs have columns.
 
-    `frame.attrs` holds the rule of abstention ("abstention") and the temperature ("temperature"), where there are some.
+    `frame.attrs` holds the rules of "abstention" and "conformal" and the "temperature", where there are some.
     """
-    ens, data, settings = open_run(folder)
-    names, x = read_examples(Path(file), data)
-    held = _held_out(data, settings["recipe"])
-    if delta is not None and risk is None:
-        raise TrainingError(f"`delta` must come with a risk; got delta={delta} and no risk. Give a risk")
-    if temperature and data.task == "regression":
-        raise TrainingError("`temperature` must be for classification; got a run of regression. Leave it out")
-    if held is None and (temperature or risk is not None):
-        what = "a temperature" if temperature else "a threshold for a risk"
-        raise TrainingError(
-            f"{what} must be fitted on held-out examples with labels; got a run that trained on all of its training "
-            f"part. {HOLD_OUT}" + ("" if temperature else ", or give a coverage, which needs no labels")
-        )
-    seen = held or _Held(Part(data.test.x, data.test.y[:0]), "test examples, without their labels")
-    fits = temperature or risk is not None or coverage is not None
+    ens, preparation, run = open_run(folder)
+    examples = read_examples(Path(file), preparation, AT_ONCE * batch_size)
+    held = partial(held_out, RunFolder(Path(folder)), run, preparation, ens)
+    asked = {"coverage": coverage, "risk": risk, "delta": delta, "temperature": temperature, "conformal": conformal}
+    rules = fit_rules(lambda labelled: held(labelled=labelled), preparation.task, **asked)  # type: ignore[arg-type]
     with Progress(disable=not progress) as bar:
-        task = bar.add_task("predicting", total=len(x) + (len(seen.part.x) if fits else 0))
-        predictor = _Predictor(ens, data, None, lambda n: bar.advance(task, n), batch_size)
-        rule = None
-        if fits:
-            outputs = torch.cat(list(predictor.outputs(seen.part.x)), 1)
-            if temperature:
-                predictor = replace(predictor, temperature=fit_temperature(outputs, seen.part.y))
-            if risk is not None or coverage is not None:
-                rule = _rule(predictor.read(outputs), seen, data.task, coverage, risk, delta)
-        parts = [_columns(predictor.read(outputs), data, level) for outputs in predictor.outputs(x)]
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    frame = pd.DataFrame({"example": names, **columns})
-    if rule is not None:
-        certainty = -columns["std"] if data.task == "regression" else columns["confidence"]
-        frame["abstain"] = ~rule(torch.tensor(certainty)).numpy()
-        frame.attrs["abstention"] = {**asdict(rule), "fitted_on": f"{len(seen.part.x)} {seen.what}"}
-    if predictor.temperature is not None:
-        frame.attrs["temperature"] = predictor.temperature.temperature
-    return frame
+        task = bar.add_task("predicting", total=examples.count)
+        advance = partial(bar.advance, task)
+        for names, x in examples.pieces:
+            outputs = torch.cat(list(outputs_of(ens, preparation, x, batch_size, advance)), 1)
+            prediction = rules.read(outputs, preparation.task)
+            columns = _columns(prediction, preparation, level) | _ruled(prediction, rules, preparation)
+            if probabilities:
+                columns |= _probabilities(prediction, preparation)
+            if members:
+                columns |= _members(prediction, preparation)
+            frame = pd.DataFrame({"example": names, **columns})
+            frame.attrs = rules.described()
+            yield frame
 
 
-def summary(frame: pd.DataFrame) -> str:
-    """What was predicted, in one line."""
-    text = f"{len(frame)} example{'s' * (len(frame) != 1)}"
-    if "temperature" in frame.attrs:
-        text += f", temperature {frame.attrs['temperature']:.3g}"
-    if "abstention" not in frame.attrs:
-        return text
-    rule, answered = frame.attrs["abstention"], int((~frame["abstain"]).sum())
-    fitted = f"coverage {rule['coverage']:.1%}" + ("" if math.isnan(rule["risk"]) else f", risk {rule['risk']:.1%}")
-    return f"{text}, {answered} answered; threshold {rule['threshold']:.4g} fitted on {rule['fitted_on']}: {fitted}"
-
-
-def table(frame: pd.DataFrame, rows: int = 50) -> Table:
-    """The first predictions for a terminal, and the summary below them."""
-    align = ["l" if name in ("example", "label") else "r" for name in frame.columns]
-    shown = text_table(list(frame.columns), align=align, caption=summary(frame))
-    for row in frame.head(rows).itertuples(index=False):
-        shown.add_row(
-            *(f"{v:.4g}" if isinstance(v, float) else "yes" if v is True else "" if v is False else str(v) for v in row)
-        )
-    if len(frame) > rows:
-        shown.add_row(f"and {len(frame) - rows} more", *("" for _ in frame.columns[1:]))
-    return shown
-
-
-def write(frame: pd.DataFrame, path: str | Path) -> None:
-    """Write predictions to a file, .csv or .json (a list of rows), whole or not at all."""
-    path = Path(path)
-    writers: dict[str, Callable[[], str]] = {
-        ".csv": lambda: frame.to_csv(index=False),
-        ".json": lambda: frame.to_json(orient="records", indent=2, double_precision=15) + "\n",
-    }
-    if path.suffix.lower() not in writers:
-        raise DataError(f"predictions must be written as .csv or .json; got {path.name}. Rename the file")
-    if not path.parent.is_dir():
-        raise DataError(f"predictions must be written to a folder that exists; got {path.parent}. Make it first")
-    write_text(path, writers[path.suffix.lower()]())
-
-
-@dataclass(frozen=True, eq=False)
-class _Predictor:
-    """A trained ensemble and what it needs to read its outputs."""
-
-    ensemble: Ensemble
-    data: Data
-    temperature: Temperature | None
-    advance: Callable[[int], None]
-    batch_size: int
-
-    def outputs(self, x: Any) -> Iterator[Tensor]:
-        """Logits, or means and variances in the target's units, batch by batch: [members, batch, ...]."""
-        for start in range(0, len(x), self.batch_size):
-            batch = self.data.prepare(x[start : start + self.batch_size]).to(self.ensemble.device)
-            prediction = predict(self.ensemble, batch)
-            if isinstance(prediction, Prediction):
-                yield prediction.logits.cpu()
-            else:
-                yield in_units(prediction, mean=self.data.target_mean, std=self.data.target_std).members.cpu()
-            self.advance(len(batch))
-
-    def read(self, outputs: Tensor) -> Prediction | RegressionPrediction:
-        if self.data.task == "regression":
-            return RegressionPrediction(outputs)
-        return Prediction.from_logits(outputs) if self.temperature is None else self.temperature(outputs)
-
-
-@dataclass(frozen=True, eq=False)
-class _Held:
-    part: Part
-    what: str  # in words
-
-
-def _held_out(data: Data, recipe: dict[str, Any]) -> _Held | None:
-    """The labelled examples that this run did not train on, its test part aside."""
-    if data.validation is not None:
-        return _Held(data.validation, "validation examples")
-    if recipe["keep"] != "best":
-        return None
-    part = data.with_validation(recipe["validation"], recipe["seed"]).validation
-    assert part is not None
-    return _Held(part, "validation examples, which also chose the epoch")
-
-
-def _rule(
-    prediction: Prediction | RegressionPrediction,
-    held: _Held,
-    task: str,
-    coverage: float | None,
-    risk: float | None,
-    delta: float | None,
-) -> Abstention:
-    if isinstance(prediction, RegressionPrediction):
-        if risk is not None:
-            raise TrainingError(
-                f"`risk` must be for classification, as a share of wrong answers; got risk={risk} for regression. Use "
-                "a coverage: the examples of the largest std are left out"
-            )
-        certainty, right = -prediction.variance.sqrt(), None
-    else:
-        certainty, right = prediction.confidence, prediction.labels == held.part.y if len(held.part.y) else None
-    unknown = torch.zeros_like(certainty, dtype=torch.bool) if right is None else right
-    rule = fit_abstention(certainty, unknown, coverage=coverage, risk=risk, delta=delta)
-    return rule if right is not None else replace(rule, risk=math.nan)
-
-
-def _columns(prediction: Prediction | RegressionPrediction, data: Data, level: float) -> dict[str, np.ndarray]:
+def _columns(prediction: Prediction | RegressionPrediction, data: Preparation, level: float) -> dict[str, np.ndarray]:
     if isinstance(prediction, RegressionPrediction):
         low, high = prediction.interval(level)
         values = {
@@ -226,3 +122,154 @@ def _columns(prediction: Prediction | RegressionPrediction, data: Data, level: f
         "entropy": prediction.entropy.double().numpy(),
         "mutual_information": prediction.mutual_information.double().numpy(),
     }
+
+
+def _ruled(prediction: Prediction | RegressionPrediction, rules: Rules, data: Preparation) -> dict[str, Any]:
+    """The columns of what was fitted."""
+    columns: dict[str, Any] = {}
+    if rules.abstention is not None:
+        is_regression = isinstance(prediction, RegressionPrediction)
+        certainty = -prediction.variance.sqrt() if is_regression else prediction.confidence  # type: ignore[union-attr]
+        columns["abstain"] = ~rules.abstention(certainty).numpy()
+    if isinstance(rules.conformal, ConformalSets) and isinstance(prediction, Prediction):
+        sets = rules.conformal(prediction.probs)
+        names = data.class_names
+        columns["set"] = ["|".join(names[k] for k in row.nonzero().flatten().tolist()) for row in sets]
+        columns["set_size"] = sets.sum(1).numpy()
+    if isinstance(rules.conformal, ConformalIntervals) and isinstance(prediction, RegressionPrediction):
+        low, high = rules.conformal(prediction)
+        columns |= {"conformal_low": low.numpy(), "conformal_high": high.numpy()}
+    return columns
+
+
+def _probabilities(prediction: Prediction | RegressionPrediction, data: Preparation) -> dict[str, np.ndarray]:
+    return _by_class("", prediction.probs, data) if isinstance(prediction, Prediction) else {}
+
+
+def _members(prediction: Prediction | RegressionPrediction, data: Preparation) -> dict[str, np.ndarray]:
+    columns: dict[str, np.ndarray] = {}
+    for i, member in enumerate(prediction.members):
+        if isinstance(prediction, Prediction):
+            columns |= _by_class(f"member{i}_", member, data)
+        else:
+            mean, variance = member.double().unbind(1)
+            columns |= {f"member{i}_mean": mean.numpy(), f"member{i}_variance": variance.numpy()}
+    return columns
+
+
+def _by_class(prefix: str, probs: Tensor, data: Preparation) -> dict[str, np.ndarray]:
+    """Shape: probs [batch, classes]."""
+    columns = probs.double().unbind(1)
+    return {f"{prefix}p_{name}": p.numpy() for name, p in zip(data.class_names, columns, strict=True)}
+
+
+def summary(frame: pd.DataFrame) -> str:
+    """What was predicted, in one line."""
+    return _summary(len(frame), _answered(frame), frame.attrs)
+
+
+def _answered(frame: pd.DataFrame) -> int:
+    return int((~frame["abstain"]).sum()) if "abstain" in frame else 0
+
+
+def _summary(count: int, answered: int, rules: Mapping[Any, Any]) -> str:
+    text = f"{count} example{'s' * (count != 1)}"
+    if "temperature" in rules:
+        text += f", temperature {rules['temperature']:.3g}"
+    if "conformal" in rules:
+        rule = rules["conformal"]
+        text += f", conformal at {1 - rule['alpha']:.4g}, fitted on {rule['fitted_on']}"
+    if "abstention" not in rules:
+        return text
+    rule = rules["abstention"]
+    fitted = f"coverage {rule['coverage']:.1%}" + ("" if math.isnan(rule["risk"]) else f", risk {rule['risk']:.1%}")
+    return f"{text}, {answered} answered; threshold {rule['threshold']:.4g} fitted on {rule['fitted_on']}: {fitted}"
+
+
+def table(frames: Frames, rows: int = 50) -> Table:
+    """The first predictions for a terminal, and the summary below them."""
+    first, count, answered = pd.DataFrame(), 0, 0
+    for frame in _each(frames):
+        first = frame.head(rows) if count == 0 else pd.concat([first, frame.head(rows - len(first))])
+        first.attrs = frame.attrs
+        count, answered = count + len(frame), answered + _answered(frame)
+    align = ["l" if name in ("example", "label", "set") else "r" for name in first.columns]
+    shown = text_table(list(first.columns), align=align, caption=_summary(count, answered, first.attrs))
+    for row in first.itertuples(index=False):
+        shown.add_row(
+            *(f"{v:.4g}" if isinstance(v, float) else "yes" if v is True else "" if v is False else str(v) for v in row)
+        )
+    if count > rows:
+        shown.add_row(f"and {count - rows} more", *("" for _ in first.columns[1:]))
+    return shown
+
+
+def write(frames: Frames, path: str | Path) -> str:
+    """Write predictions to a .csv, .json (a list of rows) or .parquet file, whole or not at all; the summary."""
+    path = Path(path)
+    if path.suffix.lower() not in WRITERS:
+        raise DataError(f"predictions must be written as .parquet, .csv or .json; got {path.name}. Rename the file")
+    if not path.parent.is_dir():
+        raise DataError(f"predictions must be written to a folder that exists; got {path.parent}. Make it first")
+    count, answered, rules = 0, 0, {}
+
+    def counted() -> Iterator[pd.DataFrame]:
+        nonlocal count, answered, rules
+        for frame in _each(frames):
+            count, answered, rules = count + len(frame), answered + _answered(frame), frame.attrs
+            yield frame
+
+    with atomic(path) as temporary:
+        WRITERS[path.suffix.lower()](counted(), temporary)
+    return _summary(count, answered, rules)
+
+
+def print_rows(frames: Frames, file: TextIO) -> None:
+    """Write a JSON list of rows to a stream, each as it is predicted."""
+    file.write("[")
+    between = "\n  "
+    for frame in _each(frames):
+        for row in frame.to_dict("records"):
+            file.write(between + json.dumps(plain(row), ensure_ascii=False))
+            between = ",\n  "
+    file.write("\n]\n")
+
+
+def _each(frames: Frames) -> Iterable[pd.DataFrame]:
+    return [frames] if isinstance(frames, pd.DataFrame) else frames
+
+
+def _write_csv(frames: Iterable[pd.DataFrame], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for i, frame in enumerate(frames):
+            frame.to_csv(file, index=False, header=i == 0)
+
+
+def _write_json(frames: Iterable[pd.DataFrame], path: Path) -> None:
+    with path.open("w", encoding="utf-8") as file:
+        print_rows(frames, file)
+
+
+def _write_parquet(frames: Iterable[pd.DataFrame], path: Path) -> None:
+    try:
+        import pyarrow
+        from pyarrow import parquet
+    except ImportError as error:
+        raise DataError(
+            f"parquet files must be written by pyarrow, which cannot be imported ({error}). Install it: pip install "
+            "'multum[parquet]', or write .csv"
+        ) from error
+    writer = None
+    for frame in frames:
+        rows = pyarrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()
+        writer = writer or parquet.ParquetWriter(path, rows.schema)
+        writer.write_table(rows)
+    if writer is not None:
+        writer.close()
+
+
+WRITERS: dict[str, Callable[[Iterable[pd.DataFrame], Path], None]] = {
+    ".csv": _write_csv,
+    ".json": _write_json,
+    ".parquet": _write_parquet,
+}

@@ -123,7 +123,7 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
     result = {
         "cell": cell.settings(),
         "task": data.task,
-        "test_part": _fingerprint(data.test),
+        "test_part": _test_part(data.test),
         "parts": {"train": len(data.train), "test": len(data.test)},
         "classes": list(data.classes) or [str(i) for i in range(data.outputs)],
         "numbers": measured.numbers,
@@ -143,6 +143,8 @@ def _check_run(cell: Cell, folder: Path) -> None:
     if (folder / "run.json").is_file():
         run, settings = RunFolder(folder).read(), cell.settings()
         other = [name for name in ("data", "model", "method") if run[name] != settings[name]]
+        if run.get("format", 1) == 1 and not is_done(cell, folder.parent):
+            raise FileError(f"{folder / 'run.json'} must know its data; got a run of multum 0.1 that was not finished")
         if other or run["recipe"]["seed"] != cell.seed:
             raise FileError(f"{folder / 'run.json'} must be of this cell; got another {', '.join(other) or 'seed'}")
 
@@ -168,7 +170,7 @@ def _digest(result: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(plain(result), sort_keys=True).encode()).hexdigest()
 
 
-def _fingerprint(part: Part) -> str:
+def _test_part(part: Part) -> str:
     """The same for the same examples in the same order: only then can two cells be compared example by example."""
     digest = hashlib.sha256(part.y.numpy().tobytes())
     digest.update(part.x[:64].contiguous().numpy().tobytes())

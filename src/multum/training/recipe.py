@@ -81,7 +81,7 @@ class Recipe:
     average_from: float | None = None  # share of the epochs after which weights are averaged (SWA); None: never
     keep: str = "last"  # "last", or "best" on a held-out part of the training set
     best_by: str = "nll"  # what keep="best" goes by on the held-out part: "nll" or "accuracy"
-    validation: float = 0.1  # the share that is held out when keep="best"
+    validation: float | None = None  # share of the training part to hold out; None: 0.1 with keep="best", else 0
     states: int = 0  # weights are left in states/ after every so many epochs, for trajectories; 0: never
     clip: float = 0.0  # largest gradient norm of what a member owns, and of what all share; 0 for none
     sequential: bool = False  # train members one after another, where they share nothing; the same result
@@ -110,8 +110,10 @@ class Recipe:
             raise ConfigError(
                 f"average_from must be a share of the epochs, 0 <= average_from < 1; got {self.average_from!r}"
             )
-        if not _within(self.validation, 0, 1) or self.validation in (0, 1):
-            raise ConfigError(f"validation must be a share between 0 and 1; got validation={self.validation!r}")
+        if self.validation is not None and (not _within(self.validation, 0, 1) or self.validation == 1):
+            raise ConfigError(f"validation must satisfy 0 <= validation < 1; got validation={self.validation!r}")
+        if self.keep == "best" and self.validation == 0:
+            raise ConfigError("keep='best' must have examples to choose by; got validation=0. Use validation=0.1")
         if self.anneal_from > self.anneal_to:
             raise ConfigError(
                 f"anneal_from must be at most anneal_to; got anneal_from={self.anneal_from}, anneal_to={self.anneal_to}"
@@ -120,6 +122,11 @@ class Recipe:
             raise ConfigError(
                 "keep='best' keeps one epoch's weights and average_from the mean of many; got both. Choose one"
             )
+
+    @property
+    def held_out(self) -> float:
+        """The share of the training part that is held out."""
+        return (0.1 if self.keep == "best" else 0.0) if self.validation is None else self.validation
 
     def rate(self, step: int, per_epoch: int) -> float:
         """The learning rate of batch 0, 1, ... with `per_epoch` batches in an epoch."""

@@ -50,8 +50,8 @@ class Run:
         self.data = data if isinstance(data, Data) else Data.given(*data, ensemble.task)
         self.sequential = recipe.sequential and self.method.members > 1
         _check(ensemble, recipe, self.data, self.sequential)
-        if recipe.keep == "best" and self.data.validation is None:
-            self.data = self.data.with_validation(recipe.validation, recipe.seed)
+        if recipe.held_out and self.data.validation is None:
+            self.data = self.data.with_validation(recipe.held_out, recipe.seed)
         self.fabric = open_fabric(place, recipe.precision)
         self.batches = Batches(self.data, recipe, ensemble, self.fabric)
         self.criterion = "cross_entropy" if self.data.task == "classification" else "gaussian_nll"

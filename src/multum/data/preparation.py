@@ -1,0 +1,102 @@
+"""What prediction needs of a data set: how raw examples become a network's input, and outputs become answers.
+
+It is taken from the training part once and kept with the run, so that answers never depend on what became of the data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+
+if TYPE_CHECKING:
+    from .tables import Table
+
+__all__ = ["Preparation"]
+
+
+@dataclass(frozen=True, eq=False)
+class Preparation:
+    """What standardises examples and targets, and what classes are called.
+
+    Shape: `mean` and `std` broadcast against one example; `outputs` is the number of classes, or 2 (mean, raw variance)
+    for regression, whose targets are standardised by `target_mean` and `target_std`, a number or one per target.
+    """
+
+    name: str
+    task: str
+    outputs: int
+    shape: tuple[int, ...]  # of one raw example
+    dtype: torch.dtype  # of raw examples; images of bytes are scaled to 0..1 first
+    mean: Tensor | None  # None: examples are a network's input as they are
+    std: Tensor | None
+    target_mean: Any = 0.0
+    target_std: Any = 1.0
+    classes: tuple[str, ...] = ()  # names of the classes, where they have some
+    table: Table | None = None  # how rows of a csv or parquet file become examples
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.shape) == 3
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """A name for every class: its own, else its number."""
+        return self.classes or tuple(str(k) for k in range(self.outputs))
+
+    def example(self, n: int = 2) -> Tensor:
+        """A prepared batch of the right shape, of zeros."""
+        return self.prepare(torch.zeros(n, *self.shape, dtype=self.dtype))
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Raw examples as a network's input: float32, standardised. Shape: kept, any leading dimensions."""
+        if self.mean is None or self.std is None:
+            return x
+        mean, std = self.mean.to(x.device), self.std.to(x.device)
+        x = x.float() / 255 if x.dtype == torch.uint8 else x.to(mean.dtype)
+        return ((x - mean) / std).float()
+
+    def targets(self, y: Tensor) -> Tensor:
+        """Raw targets as the loss takes them."""
+        if self.task == "classification" or self.mean is None:
+            return y
+        return (y - self.target_mean).float() / self.target_std
+
+    def as_dict(self) -> dict[str, Any]:
+        """In plain values, to the bit."""
+        return {f.name: _plain(getattr(self, f.name)) for f in fields(self)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Preparation:
+        """What `as_dict` gave; a DataError where it did not."""
+        try:
+            read = {name: _read(value) for name, value in values.items()}
+            read |= {"shape": tuple(read["shape"]), "classes": tuple(read["classes"])}
+            if read["table"] is not None:
+                from .tables import Table
+
+                read["table"] = Table.from_dict(read["table"])
+            return cls(**{**read, "dtype": getattr(torch, read["dtype"])})
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise DataError(f"a preparation must be as it was written; got {type(error).__name__}: {error}") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return {"dtype": _plain(value.dtype), "shape": list(value.shape), "values": value.flatten().tolist()}
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if hasattr(value, "as_dict"):
+        return value.as_dict()
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _read(value: Any) -> Any:
+    if isinstance(value, dict) and value.keys() == {"dtype", "shape", "values"}:
+        return torch.tensor(value["values"], dtype=getattr(torch, value["dtype"])).view(value["shape"])
+    return value

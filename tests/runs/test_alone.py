@@ -1,0 +1,261 @@
+"""A run folder stands alone: it answers the same wherever it lies and whatever became of its data."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import load_file
+
+import multum
+from multum.data.preparation import Preparation
+from multum.errors import FileError, TrainingError
+from multum.runs.evaluate import evaluate_run
+from multum.runs.folder import open_run
+from multum.runs.predict import predict_run
+from multum.runs.train import train
+
+QUICK = {"epochs": 2, "batch_size": 32}
+
+
+def table(path: Path, rows: int = 1000) -> pd.DataFrame:
+    """A file with numbers, gaps, categories and labels that follow from them."""
+    draw = np.random.default_rng(0)
+    age = draw.integers(18, 80, rows).astype(float)
+    plan = draw.choice(["basic", "plus", "pro"], rows)
+    left = np.where((age < 45) ^ (plan == "pro"), "go", "stay")
+    frame = pd.DataFrame({"age": age, "plan": plan, "money": draw.normal(size=rows).round(6), "lab": left})
+    frame.loc[::11, "age"] = np.nan
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def trained(folder: Path, data: str, model: str | None = "mlp:hidden=8", **recipe: Any) -> Path:
+    train(data, model, "deep:members=2", folder, {**QUICK, **recipe}, progress=False)
+    return folder
+
+
+def predicted(run: Path, file: Path) -> pd.DataFrame:
+    return predict_run(run, file, progress=False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    table(tmp_path / "lab.csv")
+    return trained(tmp_path / "run", f"csv:{tmp_path / 'lab.csv'}#target=lab")
+
+
+@pytest.fixture
+def new(tmp_path: Path) -> Path:
+    table(tmp_path / "whole.csv", 50).drop(columns="lab").to_csv(tmp_path / "new.csv", index=False)
+    return tmp_path / "new.csv"
+
+
+def pictures(folder: Path, name: str, low: int) -> None:
+    (folder / name).mkdir(parents=True)
+    draw = np.random.default_rng(low)
+    for i in range(20):
+        Image.fromarray(draw.integers(low, low + 90, (12, 10, 3)).astype(np.uint8)).save(folder / name / f"{i}.png")
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> tuple[Path, Path]:
+    """A run on class folders, and the folder."""
+    for name, low in (("cat", 0), ("dog", 80), ("emu", 160)):
+        pictures(tmp_path / "pets", name, low)
+    shutil.copytree(tmp_path / "pets", tmp_path / "before")
+    return trained(tmp_path / "run", f"folder:{tmp_path / 'pets'}", "small-cnn"), tmp_path / "pets"
+
+
+# What changes after training must not change an answer.
+
+
+def test_other_labels_in_the_training_file_change_no_answer(run: Path, new: Path) -> None:
+    before = predicted(run, new)
+    file = run.parent / "lab.csv"
+    file.write_text(file.read_text().replace(",stay\n", ",a_stay\n"))
+    pd.testing.assert_frame_equal(predicted(run, new), before, check_exact=True)
+
+
+def test_a_multiplied_column_changes_no_answer(run: Path, new: Path) -> None:
+    before = predicted(run, new)
+    frame = pd.read_csv(run.parent / "lab.csv")
+    frame.assign(age=1000 * frame["age"]).to_csv(run.parent / "lab.csv", index=False)
+    pd.testing.assert_frame_equal(predicted(run, new), before, check_exact=True)
+
+
+@pytest.mark.parametrize("change", ["renamed", "added"])
+def test_other_class_folders_change_no_answer(images: tuple[Path, Path], change: str) -> None:
+    run, folder = images
+    before = predicted(run, folder.parent / "before")
+    if change == "renamed":
+        (folder / "emu").rename(folder / "ant")
+    else:
+        pictures(folder, "bee", 40)
+    pd.testing.assert_frame_equal(predicted(run, folder.parent / "before"), before, check_exact=True)
+
+
+def test_a_moved_run_needs_nothing_of_its_training(
+    run: Path, new: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = predict_run(run, new, coverage=0.8, temperature=True, progress=False)
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    shutil.move(run, elsewhere / "moved")
+    (run.parent / "lab.csv").unlink()
+    monkeypatch.chdir(elsewhere)
+    again = predict_run("moved", new, coverage=0.8, temperature=True, progress=False)
+    pd.testing.assert_frame_equal(again, before, check_exact=True)
+    assert again.attrs == before.attrs
+
+
+def test_a_thinned_run_needs_no_data_either(tmp_path: Path) -> None:
+    frame = table(tmp_path / "lab.csv", 200)
+    run = trained(tmp_path / "run", f"csv:{tmp_path / 'lab.csv'}#target=lab", "mlp:hidden=8,thin=0.5", epochs=1)
+    frame.drop(columns="lab").to_csv(tmp_path / "new.csv", index=False)
+    before = predicted(run, tmp_path / "new.csv")
+    (tmp_path / "lab.csv").unlink()
+    pd.testing.assert_frame_equal(predicted(run, tmp_path / "new.csv"), before, check_exact=True)
+
+
+def test_a_preparation_is_written_to_the_bit(tmp_path: Path) -> None:
+    table(tmp_path / "lab.csv")
+    for name in (
+        "digits",
+        "diabetes",
+        f"csv:{tmp_path / 'lab.csv'}#target=lab",
+        f"csv:{tmp_path / 'lab.csv'}#target=money",
+    ):
+        data = multum.load_data(name)
+        text = json.dumps(data.preparation.as_dict())
+        read = Preparation.from_dict(json.loads(text))
+        assert json.dumps(read.as_dict()) == text
+        assert torch.equal(read.prepare(data.test.x), data.prepare(data.test.x))
+        assert torch.equal(read.targets(data.test.y), data.targets(data.test.y))
+        assert read.class_names == data.class_names and read.shape == tuple(data.train.x.shape[1:])
+        assert read.table == (data.table and replace(data.table, file=Path("lab.csv")))
+
+
+# Data that changed is another data set.
+
+
+def shuffled(path: Path, rows: int) -> None:
+    """The same file with its labels shuffled, cut to fewer rows."""
+    frame = pd.read_csv(path)
+    frame["lab"] = frame["lab"].sample(frac=1, random_state=0).to_numpy()
+    frame.head(rows).to_csv(path, index=False)
+
+
+def test_train_does_not_return_the_model_of_other_data(run: Path) -> None:
+    data = f"csv:{run.parent / 'lab.csv'}#target=lab"
+    model = (run / "model.safetensors").read_bytes()
+    trained(run, data)  # the same data: the finished run is returned
+    shuffled(run.parent / "lab.csv", 700)
+    with pytest.raises(TrainingError, match=r"lab\.csv.* changed since .* 1000 examples are now 700.*another --out"):
+        trained(run, data)
+    assert (run / "model.safetensors").read_bytes() == model
+
+
+def test_compare_does_not_reuse_cells_of_other_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    table(tmp_path / "lab.csv")
+    data, recipe = f"csv:{tmp_path / 'lab.csv'}#target=lab", {**QUICK, "epochs": 4, "lr": 0.02}
+
+    def compared() -> dict[str, Any]:
+        options: dict[str, Any] = {"seeds": 1, "recipe": recipe, "out": tmp_path / "out"}
+        return multum.compare(data, "mlp:hidden=8", "single", **options)
+
+    first, again = compared(), compared()
+    assert [c["folder"] for c in first["cells"]] == [c["folder"] for c in again["cells"]]
+    assert "changed" not in caplog.text
+    shuffled(tmp_path / "lab.csv", 700)
+    with caplog.at_level(logging.WARNING):
+        other = compared()
+    assert "lab.csv" in caplog.text and "1000 examples are now 700" in caplog.text
+    assert other["cells"][0]["folder"] != first["cells"][0]["folder"]
+    accuracy = [document["rows"][0]["values"]["accuracy"]["mean"] for document in (first, other)]
+    assert accuracy[0] > accuracy[1] + 0.1  # shuffled labels cannot be learned
+
+
+def test_evaluate_takes_the_recorded_test_part_or_refuses(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = evaluate_run(run, progress=False)
+    file = run.parent / "lab.csv"
+    frame = pd.read_csv(file)
+    turned = pd.concat([frame.head(20), frame.sample(frac=1, random_state=1)])  # another order, and 20 more rows
+    turned.to_csv(file, index=False)
+    with caplog.at_level(logging.WARNING):
+        again = evaluate_run(run, progress=False)
+    assert again == before and "1000 examples are now 1020" in caplog.text
+    shuffled(file, 700)
+    with pytest.raises(TrainingError, match=r"test part .* of its 200 examples .* --data"):
+        evaluate_run(run, progress=False)
+
+
+def test_evaluate_on_other_data_leaves_out_what_was_trained_on(run: Path, caplog: pytest.LogCaptureFixture) -> None:
+    before = evaluate_run(run, progress=False)
+    same = evaluate_run(run, data=f"csv:{run.parent / 'lab.csv'}#target=lab", progress=False)
+    assert before["examples"] == 200 and same["examples"] == 200 and same["nll"] == pytest.approx(before["nll"])
+    other = table(run.parent / "other.csv", 1200).tail(50)
+    other["money"] += 1  # rows that no one has seen
+    other.to_csv(run.parent / "other.csv", index=False)
+    (run.parent / "lab.csv").unlink()
+    numbers = evaluate_run(run, data=f"csv:{run.parent / 'other.csv'}#target=lab", progress=False)
+    assert numbers["examples"] == 50 and numbers["data"].endswith("other.csv#target=lab")
+
+
+def test_evaluate_of_images_goes_by_content(images: tuple[Path, Path]) -> None:
+    run, folder = images
+    before = evaluate_run(run, progress=False)
+    (folder / "cat" / "0.png").rename(folder / "cat" / "zero.png")  # another order and split, the same pictures
+    assert evaluate_run(run, progress=False) == before
+    pictures(folder, "bee", 40)
+    assert evaluate_run(run, progress=False) == before
+    for file in folder.rglob("1*.png"):
+        file.unlink()
+    with pytest.raises(TrainingError, match="test part"):
+        evaluate_run(run, progress=False)
+
+
+# What a folder holds.
+
+
+def test_the_split_is_written_by_example(run: Path) -> None:
+    split = load_file(run / "split.safetensors")
+    assert {name: len(ids) for name, ids in split.items()} == {"train": 720, "validation": 80, "test": 200}
+    every = torch.cat(list(split.values()))
+    assert every.dtype == torch.int64 and len(every.unique()) == 1000
+    settings = open_run(run)[2]
+    assert settings["format"] == 2 and len(settings["fingerprint"]) >= 16
+
+
+def test_a_folder_of_the_first_format_opens_with_a_warning(
+    run: Path, new: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, numbers = predicted(run, new), evaluate_run(run, progress=False)
+    for name in ("preparation.json", "split.safetensors", "validation.safetensors"):
+        (run / name).unlink()
+    settings = json.loads((run / "run.json").read_text())
+    del settings["format"], settings["fingerprint"]
+    (run / "run.json").write_text(json.dumps(settings))
+    with caplog.at_level(logging.WARNING):
+        pd.testing.assert_frame_equal(predicted(run, new), before, check_exact=True)
+    assert "lab.csv" in caplog.text and "as it is now" in caplog.text
+    assert evaluate_run(run, progress=False) == numbers
+    with pytest.raises(TrainingError, match="another --out"):
+        trained(run, f"csv:{run.parent / 'lab.csv'}#target=lab")
+
+
+def test_a_damaged_preparation_is_refused(run: Path, new: Path) -> None:
+    (run / "preparation.json").write_text('{"name": "digits"}')
+    with pytest.raises(FileError, match=r"preparation\.json"):
+        predicted(run, new)
+    (run / "preparation.json").unlink()
+    with pytest.raises(FileError, match=r"preparation\.json"):
+        predicted(run, new)
