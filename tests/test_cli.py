@@ -44,7 +44,8 @@ def test_train_leaves_a_run_and_finds_it_again(multum, tmp_path: Path) -> None:
     assert code == 0 and "single on digits: training loss" in out and "model.safetensors" in out
     assert err.splitlines()[-1].startswith("epoch 1/1  loss ")
     assert {f.name for f in (tmp_path / "run").iterdir()} == {
-        *(".lock", "checkpoints", "log.jsonl", "model.safetensors", "run.json", "training.json")
+        *(".lock", "checkpoints", "log.jsonl", "model.safetensors", "run.json", "training.json"),
+        *("preparation.json", "split.safetensors", "validation.safetensors"),
     }
     again, err, code = multum("train", "--out", "run", *QUICK)
     assert (again, err, code) == (out, "", 0)

@@ -65,7 +65,11 @@ Settings = Annotated[list[str] | None, Argument(help="Recipe fields, such as lr=
 DataName = Annotated[
     str,
     Option(
-        "--data", help="digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR, csv:FILE#target=COLUMN, hf:NAME"
+        "--data",
+        help="digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR#size=64, csv:FILE#target=COLUMN, "
+        "parquet:FILE#..., hf:NAME#image=COLUMN,label=COLUMN,config=NAME,split=NAME. Fields of a table, after commas: "
+        "drop=A+B, task=regression, test=FILE, sep=;, decimal=, (a comma). Any may end in #hold_out=CLASS+CLASS, "
+        "#only=..., #first=N",
     ),
 ]
 ModelName = Annotated[
@@ -181,6 +185,9 @@ def train(
 @app.command()
 def evaluate(
     run: RunFolder,
+    data: Annotated[
+        str | None, Option(help="Other data to measure on, by name; by default the run's own test part")
+    ] = None,
     ood: Annotated[list[str] | None, Option(help="An OOD data set; repeat for more")] = None,
     shift: Annotated[
         bool, Option("--shift", help="Also under the 15 corruptions of CIFAR-C, 5 severities each")
@@ -191,10 +198,12 @@ def evaluate(
     """Measure what a trained ensemble's uncertainty is worth.
 
     Example: multum evaluate runs/deep --ood mnist --ood kmnist
+
+    Example: multum evaluate runs/churn --data csv:churn-2025.csv#target=left
     """
     from .runs.evaluate import evaluate_run, tables
 
-    numbers = evaluate_run(run, ood or [], shift=shift, speed=speed, progress=not as_json)
+    numbers = evaluate_run(run, ood or [], data=data, shift=shift, speed=speed, progress=not as_json)
     print_json(numbers) if as_json else show(*tables(numbers))
 
 
@@ -202,28 +211,43 @@ def evaluate(
 def predict(
     run: RunFolder,
     file: Annotated[
-        Path, Argument(help="A csv or parquet table, an npz or npy array, an image, or a folder of images")
+        Path,
+        Argument(help="A csv or parquet table, an npz or npy array, an image, a folder of images; - for stdin"),
     ],
-    out: Annotated[Path | None, Option(help="Write a .csv or .json file instead of printing a table")] = None,
+    out: Annotated[Path | None, Option(help="Write a .csv, .json or .parquet file instead of a table")] = None,
     coverage: Annotated[float | None, Option(help="Abstain so that this share of examples is answered")] = None,
     risk: Annotated[float | None, Option(help="Abstain so that at most this share of answers is wrong")] = None,
+    conformal: Annotated[
+        float | None, Option(help="Sets of classes, or intervals, that hold the truth with this probability")
+    ] = None,
     temperature: Annotated[bool, Option("--temperature", help="Calibrate first, on the validation part")] = False,
+    probabilities: Annotated[
+        bool | None, Option(help="A column per class; by default in files and JSON, not in the table")
+    ] = None,
+    members: Annotated[bool, Option("--members", help="Also what every member says")] = False,
     as_json: Json = False,
 ) -> None:
-    """Label, confidence, uncertainty and abstention for every row of a file.
+    """Label, probabilities, uncertainty and abstention for every row of a file.
+
+    The run folder is all it takes: thresholds and temperatures are fitted on what the run held out. Rows are written as
+    they are predicted, so that a file may be larger than the memory.
 
     Example: multum predict runs/deep new.csv --coverage 0.9 --out answers.csv
+
+    Example: multum predict runs/deep new.csv --conformal 0.9 --members --out answers.parquet
     """
     options = without(locals(), "run", "file", "out", "as_json")
     from .runs import predict as prediction
 
-    frame = prediction.predict_run(run, file, **options, progress=not as_json)
+    if probabilities is None:
+        options["probabilities"] = as_json or out is not None
+    frames = prediction.predict_frames(run, file, **options, progress=not as_json)
     if out is not None:
-        prediction.write(frame, out)
+        show(f"{prediction.write(frames, out)}; written: {out}", wrap=False, stderr=as_json)
     elif as_json:
-        print_json(frame.to_dict("records"))
+        prediction.print_rows(frames, sys.stdout)
     else:
-        show(prediction.table(frame))
+        show(prediction.table(frames))
 
 
 @app.command()

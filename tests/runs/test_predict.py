@@ -237,6 +237,96 @@ def test_the_table_shows_the_first_rows_and_the_rule(digits, arrays):
     assert "and 536 more" in text and "mutual_information" in text and "539 examples" in text
 
 
+def test_probabilities_and_members_are_those_of_predict(churn, diabetes, tmp_path):
+    run, file = churn
+    frame = predict(run, file, probabilities=True, members=True)
+    assert list(frame)[5:] == [f"{who}p_{name}" for who in ("", "member0_", "member1_") for name in ("no", "yes")]
+    np.testing.assert_allclose(frame["p_no"] + frame["p_yes"], 1, rtol=1e-6)
+    np.testing.assert_allclose(frame["p_yes"], (frame["member0_p_yes"] + frame["member1_p_yes"]) / 2, rtol=1e-5)
+    assert ((frame["p_yes"] > 0.5) == (frame["label"] == "yes")).all()
+    rows = pd.DataFrame(multum.load_data("diabetes").test.x.numpy())
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    frame = predict(diabetes, tmp_path / "rows.csv", members=True, probabilities=True)
+    means = frame[["member0_mean", "member1_mean"]]
+    np.testing.assert_allclose(means.mean(axis=1), frame["mean"], rtol=1e-9)
+    np.testing.assert_allclose(means.var(axis=1, ddof=0), frame["epistemic"], rtol=1e-6)
+    assert (frame[["member0_variance", "member1_variance"]] > 0).all(axis=None)
+
+
+def test_conformal_sets_keep_their_level_on_the_validation_part(digits, arrays):
+    found, labels = held_out(digits)
+    frame = predict(digits, arrays / "many.npz", conformal=0.9)
+    rule = frame.attrs["conformal"]
+    kept = (1 - found.probs.double() <= rule["threshold"]).gather(1, labels.unsqueeze(1)).double().mean()
+    assert 0.9 <= float(kept) <= 0.9 + 2 / len(labels)
+    assert [len(row.split("|")) for row in frame["set"]] == frame["set_size"].tolist()
+    assert all(str(label) in row.split("|") for label, row in zip(frame["label"], frame["set"], strict=True))
+    truth = multum.load_data("digits").test.y.tolist()
+    covered = np.mean([str(y) in row.split("|") for y, row in zip(truth, frame["set"], strict=True)])
+    assert 0.83 < covered < 0.97 and "conformal at 0.9" in prediction.summary(frame)
+    wider = predict(digits, arrays / "many.npz", conformal=0.98)
+    assert (wider["set_size"] >= frame["set_size"]).all() and wider["set_size"].sum() > frame["set_size"].sum()
+
+
+def test_conformal_intervals_of_a_regression(diabetes, tmp_path):
+    data = multum.load_data("diabetes")
+    pd.DataFrame(data.test.x.numpy()).to_csv(tmp_path / "rows.csv", index=False)
+    frame = predict(diabetes, tmp_path / "rows.csv", conformal=0.8)
+    inside = (frame["conformal_low"] <= data.test.y.numpy()) & (data.test.y.numpy() <= frame["conformal_high"])
+    assert 0.6 < inside.mean() < 0.95
+    with pytest.raises(TrainingError, match=r"level of 0\.99 must have at least 99 held-out examples; got 31"):
+        predict(diabetes, tmp_path / "rows.csv", conformal=0.99)
+    with pytest.raises(TrainingError, match="0 < conformal < 1; got 90"):
+        predict(diabetes, tmp_path / "rows.csv", conformal=90)
+
+
+def test_rows_are_predicted_as_they_are_read(churn, tmp_path, monkeypatch):
+    """Only the rows at hand are in memory: the first frame is there before the rest of the file is."""
+    run, file = churn
+    whole = predict(run, file, probabilities=True)
+    frames = list(prediction.predict_frames(run, file, probabilities=True, batch_size=4, progress=False))
+    assert [len(frame) for frame in frames] == [32, 32, 26]
+    pd.testing.assert_frame_equal(pd.concat(frames, ignore_index=True), whole, rtol=1e-5)
+    lines = file.read_text().splitlines(keepends=True)
+    (tmp_path / "late.csv").write_text("".join([*lines[:60], "plus,old,no\n", *lines[60:]]))
+    late = prediction.predict_frames(run, tmp_path / "late.csv", batch_size=4, progress=False)
+    assert len(next(late)) == 32
+    with pytest.raises(DataError, match="got 'old' in row 60"):
+        next(late)
+    pd.read_csv(file).to_parquet(tmp_path / "rows.parquet")
+    pieces = list(prediction.predict_frames(run, tmp_path / "rows.parquet", batch_size=4, progress=False))
+    assert [len(frame) for frame in pieces] == [32, 32, 26]
+    assert pd.concat(pieces)["example"].tolist() == list(range(90))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(file.read_bytes())))
+    pd.testing.assert_frame_equal(predict(run, Path("-"), probabilities=True), whole)
+
+
+def test_predictions_are_written_row_by_row_to_every_format(churn, tmp_path):
+    file = churn[1]
+    run = trained(tmp_path / "run", f"csv:{file}#target=left", "mlp:hidden=8", validation=0.2)
+    options = {"probabilities": True, "coverage": 0.8, "conformal": 0.8, "batch_size": 4, "progress": False}
+    whole = predict_run(run, file, **options)
+    for name, read in (("csv", pd.read_csv), ("parquet", pd.read_parquet), ("json", pd.read_json)):
+        said = write(prediction.predict_frames(run, file, **options), tmp_path / f"out.{name}")
+        pd.testing.assert_frame_equal(read(tmp_path / f"out.{name}"), whole, check_dtype=False, rtol=1e-9)
+        assert said == prediction.summary(whole)
+    exact = json.loads((tmp_path / "out.json").read_text())
+    assert exact == whole.to_dict("records")
+    console = Console(width=200, file=io.StringIO())
+    console.print(prediction.table(prediction.predict_frames(run, file, **options), rows=40))
+    assert "and 50 more" in console.file.getvalue() and prediction.summary(whole)[:40] in console.file.getvalue()
+
+
+def test_codes_that_look_like_numbers_stay_what_they_were(tmp_path):
+    """A column of 007 and A1 is text: a file with 007 alone must not turn it into 7."""
+    draw = np.random.default_rng(0)
+    code = draw.choice(["007", "A1"], 120)
+    pd.DataFrame({"code": code, "n": draw.normal(size=120), "y": code == "007"}).to_csv(tmp_path / "a.csv", index=False)
+    run = trained(tmp_path / "run", f"csv:{tmp_path / 'a.csv'}#target=y", "mlp:hidden=8", epochs=30, lr=0.05)
+    (tmp_path / "new.csv").write_text("code,n\n007,0.1\n007,-0.3\n")
+    assert predict(run, tmp_path / "new.csv")["label"].tolist() == ["True", "True"]
+
+
 def broken(folder: Path) -> dict[str, Path]:
     files = {
         "missing": folder / "none.csv",

@@ -226,8 +226,7 @@ def write(frames: Frames, path: str | Path) -> str:
 
 def print_rows(frames: Frames, file: TextIO) -> None:
     """Write a JSON list of rows to a stream, each as it is predicted."""
-    file.write("[")
-    between = "\n  "
+    between = "[\n  "  # written with the first row, so that what fails before prints nothing
     for frame in _each(frames):
         for row in frame.to_dict("records"):
             file.write(between + json.dumps(plain(row), ensure_ascii=False))
