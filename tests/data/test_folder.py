@@ -13,6 +13,7 @@ from PIL import Image
 import multum
 from multum.data import folder
 from multum.errors import DataError
+from multum.runs.train import train
 from multum.training.batches import _ahead
 
 
@@ -202,3 +203,33 @@ def test_what_is_no_image_folder_is_refused(name: str, message: str, tmp_path: P
         picture(tmp_path / path, 8, 8, (0, 0, 0))
     with pytest.raises(DataError, match=message):
         multum.load_data(name.format(tmp_path))
+
+
+def test_broken_images_are_found_before_training_all_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tree(tmp_path / "images")
+    (tmp_path / "images" / "red" / "00.png").write_bytes(b"not a picture")
+    whole = (tmp_path / "images" / "blue" / "01.jpg").read_bytes()
+    (tmp_path / "images" / "blue" / "01.jpg").write_bytes(whole[: len(whole) // 2])
+    for cached in (folder.CACHED_BYTES, 0):
+        monkeypatch.setattr(folder, "CACHED_BYTES", cached)
+        with pytest.raises(
+            DataError, match=r"got 2 images of folder:.*cannot be read.*(01\.jpg.*00\.png|00\.png.*01\.jpg)"
+        ):
+            train(f"folder:{tmp_path / 'images'}", "small-cnn", "single", tmp_path / "run", {"epochs": 1})
+        with pytest.raises(DataError, match="got 2 images"):
+            multum.compare(f"folder:{tmp_path / 'images'}", methods="single", seeds=1, out=tmp_path / "out")
+    for part in ("train", "test"):
+        tree(tmp_path / "parts" / part)
+    (tmp_path / "parts" / "test" / "red" / "03.png").write_bytes(b"not a picture")  # nothing reads it while training
+    with pytest.raises(DataError, match=r"got 1 image of .*03\.png"):
+        train(f"folder:{tmp_path / 'parts'}", "small-cnn", "single", tmp_path / "run", {"epochs": 1})
+    assert not (tmp_path / "run").exists() and not (tmp_path / "out").exists()
+
+
+def test_a_folder_is_described(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    data = multum.load_data(f"folder:{tree(tmp_path / 'images')}")
+    text = data.describe()
+    assert "3 classes, blue (12), green (12), red (12); 30 images for training and 6 for testing" in text
+    assert "each becomes 3 x 10 x 10" in text and multum.load_data("digits").describe() == ""
+    train(data.name, "small-cnn", "single", tmp_path / "run", {"epochs": 1}, progress=True)
+    assert text in capsys.readouterr().err

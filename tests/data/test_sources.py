@@ -263,3 +263,11 @@ def test_sines_differ_by_seed_in_training_alone() -> None:
     x, y = one.test.x.squeeze(1), one.test.y
     clean = x + 0.3 * (2 * torch.pi * x).sin() + 0.3 * (4 * torch.pi * x).sin()
     assert float(x.min()) >= 0 and float(x.max()) <= 0.5 and float((y - clean).abs().max()) < 0.5
+
+
+@pytest.mark.parametrize("x_test", [np.zeros((4, 3, 9, 9), np.uint8), np.zeros((4, 3, 8, 8), np.float32)])
+def test_a_test_part_of_another_size_or_type_is_refused(x_test: np.ndarray, tmp_path: Path) -> None:
+    y = np.array([0, 1, 0, 1])
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((4, 3, 8, 8), np.uint8), y_train=y, x_test=x_test, y_test=y)
+    with pytest.raises(DataError, match=r"both parts .* must be alike; got torch\.uint8 of shape \(3, 8, 8\)"):
+        multum.load_data(f"npz:{tmp_path / 'a.npz'}")

@@ -325,3 +325,37 @@ def test_a_table_with_gaps_trains_from_its_name(tmp_path: Path) -> None:
     new = pd.DataFrame({"age": [40, None], "job": ["smith", "clerk"], "member": [True, False], "price": ["9,000", "5"]})
     labels = multum.predict(ens, data.prepare(data.table.encode(new))).labels
     assert [data.classes[k] for k in labels] == ["no", "yes"]
+
+
+def test_ids_and_decimal_commas_are_pointed_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame(
+        {
+            "row": range(1000, 1060),
+            "customer_id": rng.permutation(10**6)[:60],
+            "people": rng.permutation(10**6)[:60],  # all different too, and no id by its name
+            "size": rng.normal(size=60).round(2),
+            "y": rng.choice(["no", "yes"], 60),
+        }
+    )
+    name = saved(frame, tmp_path / "a.csv", sep=";", decimal=",")
+    description = multum.load_data(f"{name}#target=y").describe()
+    assert [line.split(":")[0] for line in description.splitlines()[1:]] == [
+        *("  look at row", "  look at customer_id", "  look at size")
+    ]
+    assert "drop=row unless" in description and "decimal=," in description
+    assert "look at" not in multum.load_data(f"{name}#target=y,drop=row+customer_id,decimal=,").describe()
+    with pytest.raises(DataError, match=r"'size' must be classes or numbers; .* decimal commas. Add decimal=,"):
+        multum.load_data(f"{name}#target=size")
+    assert multum.load_data(f"{name}#target=size,decimal=,").task == "regression"
+    grouped = multum.load_data(f"{saved(people(), tmp_path / 'b.csv')}#target=sort").describe()
+    assert "look at price" in grouped and "is read as" in grouped  # thousands between commas are numbers
+
+
+@pytest.mark.parametrize("copy", ["sort.1", "Sort"])
+def test_a_second_column_of_the_targets_name_is_refused(copy: str, tmp_path: Path) -> None:
+    frame = people()
+    name = saved(frame.assign(**{copy: frame["sort"]}), tmp_path / "a.csv")
+    with pytest.raises(DataError, match=rf"target must be one column; got sort, {copy}.* drop={copy}, or rename"):
+        multum.load_data(f"{name}#target=sort")
+    assert copy not in multum.load_data(f"{name}#target=sort,drop={copy}").table.names

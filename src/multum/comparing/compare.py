@@ -13,7 +13,7 @@ import torch
 from ..data.corruptions import STANDARD
 from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
-from ..data.parts import selected
+from ..data.selecting import selected
 from ..data.sources import Data, load_data
 from ..errors import ConfigError, FileError, MultumError
 from ..files import locked, plain, prepare_folder, read_json
@@ -77,6 +77,7 @@ def compare(
     full = Recipe().with_overrides(overrides)
     runner = runner_for(on, jobs, address)
     name, source, ood_names = _source(data, ood)
+    source.check_files()
     model = model or default_model(source)
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)

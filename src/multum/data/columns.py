@@ -15,17 +15,32 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from ..errors import DataError
+from .names import listed
 
-__all__ = ["Column", "Numbers", "as_numbers", "as_words", "fit_column", "in_order", "is_category"]
+__all__ = [
+    "Column",
+    "Numbers",
+    "as_numbers",
+    "as_words",
+    "decimal_commas",
+    "fit_column",
+    "in_order",
+    "is_category",
+    "point_out",
+]
 
 MOST_CATEGORIES = 255
 MISSING = "(missing)"
+FEWEST_IDS = 20  # rows of which a column may look like ids
+_ID = re.compile(r"(?i)(^|[\W_])(id|ids|idx|index|key|no|nr|number|num)$")
+_COMMA = re.compile(r"[+-]?(\d+|\d{1,3}(\.\d{3})+)(,\d+)?")
 _GROUPED = re.compile(r"[+-]?\d{1,3}(,\d{3})+(\.\d*)?")
 _DATE = re.compile(
     r"(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.](\d{4}|\d{2}))([ T].*)?|\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?"
@@ -125,6 +140,58 @@ def fit_column(name: str, series: pd.Series) -> Column | str:
     if len(words) > MOST_CATEGORIES:
         raise DataError(f"{name}: {len(words)} different texts, more than {MOST_CATEGORIES}; group them")
     return Column(name, in_order(words), missing)
+
+
+def fit_columns(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], dict[str, str]]:
+    """The columns of a training part, and why others are left out; all that are refused in one error."""
+    columns, left_out, refused = [], {}, {}
+    for name in train.columns:
+        try:
+            column = fit_column(name, train[name])
+        except DataError as error:
+            refused[name] = str(error)
+            continue
+        if isinstance(column, str):
+            left_out[name] = column
+        else:
+            columns.append(column)
+    if refused:
+        lines = "".join(f"\n  - {reason}" for reason in refused.values())
+        raise DataError(
+            f"columns must hold numbers or categories; {len(refused)} of {path} cannot be used{lines}\n"
+            f"or leave them out: drop={'+'.join(refused)}"
+        )
+    if not columns:
+        raise DataError(
+            f"a table must have a column to predict from; {path} has none: "
+            + (listed([f"{n} ({why})" for n, why in left_out.items()]) or "the target is its only one")
+        )
+    return tuple(columns), left_out
+
+
+def decimal_commas(series: pd.Series) -> bool:
+    """Whether a column of text would be numbers if the comma were the decimal mark."""
+    if pd.api.types.is_numeric_dtype(series.dtype) or is_category(series):
+        return False
+    words = as_words(series.dropna())[1]
+    return bool(words) and all(_COMMA.fullmatch(word) for word in words) and any("," in word for word in words)
+
+
+def point_out(name: str, series: pd.Series) -> str | None:
+    """What a person should look at before training on a column of the training part."""
+    if decimal_commas(series):
+        grouped = not as_numbers(series).text.any()
+        word = next(word for word in as_words(series.dropna())[1] if "," in word)
+        seen = f"{word} is read as {_number(word):g}" if grouped else f"{word} is read as text"
+        return f"{name}: {seen}; with decimal commas add decimal=,"
+    values = as_numbers(series).values
+    if len(values) < FEWEST_IDS or not pd.api.types.is_numeric_dtype(series.dtype) or np.isnan(values).any():
+        return None
+    whole = bool((values == np.round(values)).all()) and len(np.unique(values)) == len(values)
+    counted = bool((np.diff(values) > 0).all()) and np.ptp(values) < 2 * len(values)
+    if whole and (counted or _ID.search(name)):
+        return f"{name}: another whole number in every row, as of an id; drop={name} unless it means something"
+    return None
 
 
 def is_category(series: pd.Series) -> bool:

@@ -23,10 +23,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError
+from ..errors import DataError, first_line
 from .corruptions.filters import luminance
 from .names import place_and_fields
-from .parts import Data, Part, assembled, split
+from .parts import Data, Part, assembled, check_files, split
 
 __all__ = ["Images", "load", "squared"]
 
@@ -75,6 +75,22 @@ class Images:
             except OSError as error:
                 raise DataError(f"every image must be readable; got {file}: {error.strerror or error}") from error
 
+    def unreadable(self) -> list[str]:
+        """What is wrong with files that cannot be decoded."""
+        return [reason for reason in _pool().map(self._failure, self.files) if reason]
+
+    def _failure(self, file: Path) -> str:
+        try:
+            if self.cache is not None:
+                self._image(file)
+            else:
+                with _opened(file) as picture:
+                    picture.draft("RGB", (self.size, self.size))  # of a JPEG, all is read but less computed
+                    picture.load()
+        except DataError as error:
+            return f"{file} ({first_line(error.__cause__ or error)})"
+        return ""
+
     def _image(self, file: Path) -> Tensor:
         if self.cache is None:
             return self._decode(file)
@@ -109,7 +125,11 @@ def load(place: str, name: str, seed: int) -> Data:
         raise DataError(f"size must be a number of pixels from 1 to 99999; got size={size[:40]}")
     classes, parts = _read_folder(Path(where).expanduser(), int(size) if size else None)
     train, test = parts if len(parts) == 2 else split(parts[0], 0.2, seed, "classification")
-    return assembled(name, "classification", train, test, classes=tuple(classes))
+    try:
+        return assembled(name, "classification", train, test, classes=tuple(classes))
+    except DataError:
+        check_files(name, train, test)  # where it was one broken file, there may be more
+        raise
 
 
 def _read_folder(path: Path, size: int | None) -> tuple[list[str], list[Part]]:

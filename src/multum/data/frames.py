@@ -12,11 +12,11 @@ from typing import Any
 import pandas as pd
 
 from ..errors import DataError
+from .names import listed
 
-__all__ = ["STDIN", "listed", "read_frame", "read_frames"]
+__all__ = ["STDIN", "read_frame", "read_frames"]
 
 STDIN = Path("-")  # csv rows from standard input
-SHOWN = 8  # names in a list that a person reads
 
 
 def read_frame(path: Path, sep: str | None = None, decimal: str = ".", *, parquet: bool = False) -> pd.DataFrame:
@@ -127,9 +127,3 @@ class _Kept(io.RawIOBase):
         self.left = self.left[len(piece) :]
         buffer[: len(piece)] = piece
         return len(piece)
-
-
-def listed(names: list[str] | tuple[str, ...]) -> str:
-    """The first of them, and how many more."""
-    more = len(names) - SHOWN
-    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -13,7 +13,9 @@ from urllib.parse import unquote
 
 from ..errors import DataError, did_you_mean
 
-__all__ = ["place_and_fields", "selection", "with_selection"]
+__all__ = ["listed", "place_and_fields", "selection", "with_selection"]
+
+SHOWN = 8  # names in a list that a person reads
 
 
 def place_and_fields(text: str, kind: str, known: Sequence[str]) -> tuple[str, dict[str, str]]:
@@ -64,3 +66,9 @@ def with_selection(name: str, choice: str, classes: Sequence[str]) -> str:
     joint = "," if re.search(r"#\w+=", name) else "#"
     words = [re.sub(r"[%+#=,]", lambda mark: f"%{ord(mark[0]):02X}", word) for word in classes]
     return f"{name}{joint}{choice}={'+'.join(words)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first of them, and how many more."""
+    more = len(names) - SHOWN
+    return ", ".join(names[:SHOWN]) + (f" and {more} more" if more > 0 else "")

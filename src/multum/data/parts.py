@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,20 +9,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError, did_you_mean
+from ..errors import DataError
 from .identity import example_ids, fingerprint_of
-from .names import with_selection
+from .names import listed
 from .preparation import Preparation
 
 if TYPE_CHECKING:
     from .tables import Table
 
-__all__ = ["Data", "Part", "assembled", "default_share", "first_examples", "number_of", "selected", "split"]
+__all__ = ["Data", "Part", "assembled", "check_files", "default_share", "split", "standards"]
 
 LOOKED_AT = 1024  # images of a folder whose mean and spread stand for all
 LARGEST_VALIDATION = 1000  # examples that a run holds out unless it is asked for more
 FEWEST_TO_SPLIT = 100  # a tenth of fewer tells nothing
-MOST_DIGITS = 18  # of a number of examples: Python refuses to read thousands of digits
 
 
 @dataclass(frozen=True)
@@ -134,10 +132,37 @@ class Data:
         """A prepared batch of the first examples."""
         return self.prepare(self.train.x[:n])
 
+    def describe(self) -> str:
+        """What a file or a folder of the user's holds, for a person; nothing of other data."""
+        if self.table is not None:
+            return self.table.describe()
+        if not self.train.lazy:
+            return ""
+        counts = torch.cat([self.train.y, self.test.y]).bincount(minlength=self.outputs).tolist()
+        classes = listed([f"{name} ({count})" for name, count in zip(self.class_names, counts, strict=True)])
+        size = " x ".join(map(str, self.shape))
+        return (
+            f"{self.name}: classification into {self.outputs} classes, {classes}; {len(self.train)} images for "
+            f"training and {len(self.test)} for testing; each becomes {size}: its shorter side is scaled to that, "
+            "and the middle cut out."
+        )
+
+    def check_files(self) -> None:
+        """Refuse files that cannot be read, all of them at once and before anything is spent."""
+        check_files(self.name, self.train, self.test)
+
     def with_validation(self, share: float, seed: int) -> Data:
         """Hold out a part of the training set, stratified by class."""
         train, validation = split(self.train, share, seed, self.task)
         return replace(self, train=train, validation=validation)
+
+
+def check_files(name: str, *parts: Part) -> None:
+    """Refuse image files that cannot be decoded, naming all of them."""
+    broken = [reason for part in parts if part.lazy for reason in part.x.unreadable()]
+    if broken:
+        count = f"{len(broken)} image{'s' * (len(broken) > 1)} of {name} that cannot be read"
+        raise DataError(f"every image must be readable; got {count}: {listed(broken)}. Repair or remove the files")
 
 
 def default_share(part: Part, task: str) -> float:
@@ -171,6 +196,12 @@ def assembled(
     """Checked data with the mean and the spread of its training part."""
     for part, place in ((train, "training"), (test, "test")):
         _check(name, task, part, place)
+    if train.x.shape[1:] != test.x.shape[1:] or train.x.dtype != test.x.dtype:
+        (a, b), (c, d) = ((part.x.dtype, tuple(part.x.shape[1:])) for part in (train, test))
+        raise DataError(
+            f"examples of both parts of {name} must be alike; got {a} of shape {b} for training and {c} of shape {d} "
+            "for testing"
+        )
     outputs = 2
     if task == "classification":
         outputs = len(classes) or int(train.y.max()) + 1
@@ -181,7 +212,7 @@ def assembled(
                 f"every class of {name} must occur in its training part; got {words} in the test part alone. "
                 "Move some of its examples over, or leave it out"
             )
-    return Data(name, task, train, test, outputs, classes=classes, table=table, **_standards(train, task, table))
+    return Data(name, task, train, test, outputs, classes=classes, table=table, **standards(train, task, table))
 
 
 def _check(name: str, task: str, part: Part, place: str) -> None:
@@ -199,67 +230,7 @@ def _check(name: str, task: str, part: Part, place: str) -> None:
         raise DataError(f"the classes of {name} must be numbered 0, 1, 2, ...; got {int(part.y.min())}")
 
 
-def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
-    """The data with `only` these classes, or with all but them ("hold_out"), labels numbered anew; classes by name."""
-    if data.task != "classification":
-        raise DataError(f"{choice} must be used on data with classes; got {data.name}, which is regression")
-    known = data.class_names
-    for name in classes:
-        if name not in known:
-            raise DataError(f"{choice} must name classes of {data.name}; got {name!r}. {did_you_mean(name, known)}")
-    chosen = [k for k in range(data.outputs) if (known[k] in classes) == (choice == "only")]
-    renumbered = torch.full((data.outputs,), -1)
-    renumbered[chosen] = torch.arange(len(chosen))
-
-    def of(part: Part) -> Part:
-        rows = part.rows(renumbered[part.y] >= 0)
-        return replace(rows, y=renumbered[rows.y])
-
-    train, test = of(data.train), of(data.test)
-    if len(train) == 0:
-        raise DataError(
-            f"{choice} must leave examples to train on; got {choice}={'+'.join(classes)}, which leaves none"
-        )
-    names = tuple(known[k] for k in chosen)
-    changes = {"outputs": len(chosen), "classes": names, "validation": data.validation and of(data.validation)}
-    return _with_parts(data, with_selection(data.name, choice, classes), train, test, **changes)
-
-
-def first_examples(data: Data, choice: str, number: str) -> Data:
-    """The data with its "first" training examples alone, standardised by them; or with its first "test" examples."""
-    chosen = data.test if choice == "test" else data.train
-    part = chosen.rows(torch.arange(min(number_of(choice, number), len(chosen))))
-    name = with_selection(data.name, choice, [number])
-    if choice == "test":
-        return _with_parts(data, name, data.train, part)
-    lost = {*data.train.y.tolist()} - {*part.y.tolist()} if data.task == "classification" else ()
-    if lost:
-        words = ", ".join(data.class_names[k] for k in sorted(lost)[:3])
-        raise DataError(
-            f"the first examples must have all classes; got first={number} of {data.name}, which has none of {words}. "
-            "Take more, or shuffle the file"
-        )
-    return _with_parts(data, name, part, data.test)
-
-
-def number_of(choice: str, number: str) -> int:
-    """How many examples a name asks for."""
-    if not number.isdecimal() or len(number) > MOST_DIGITS or int(number) < 1:
-        raise DataError(f"{choice}=N must be a number of examples, 1 or more; got {choice}={number[:40]}")
-    return int(number)
-
-
-def _with_parts(data: Data, name: str, train: Part, test: Part, **changes: Any) -> Data:
-    """The data with other parts, standardised by its training part if that is another one."""
-    if data.mean is not None and train is not data.train:
-        changes |= _standards(train, data.task, data.table)
-    if data.table is not None:
-        classes = changes.get("classes", data.table.classes)
-        changes["table"] = replace(data.table, classes=classes, rows=(len(train), len(test)))
-    return replace(data, name=name, train=train, test=test, **changes)
-
-
-def _standards(train: Part, task: str, table: Table | None = None) -> dict[str, Any]:
+def standards(train: Part, task: str, table: Table | None = None) -> dict[str, Any]:
     """Mean and spread of each channel or column, as `Data.prepare` takes them, and of a regression's targets."""
     x = train.x
     if train.lazy:

@@ -27,7 +27,8 @@ from torch import Tensor
 from ..errors import DataError, did_you_mean
 from . import archives, npz
 from .names import selection
-from .parts import Data, Part, assembled, first_examples, number_of, selected, split
+from .parts import Data, Part, assembled, split
+from .selecting import first_examples, number_of, selected
 from .sines import sines
 
 __all__ = ["SOURCES", "Data", "Part", "folder", "load_data", "load_examples", "split"]

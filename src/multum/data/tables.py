@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, did_you_mean
-from .columns import Column, as_numbers, as_words, fit_column, in_order, is_category
-from .frames import listed, read_frame, read_frames
-from .names import place_and_fields
+from .columns import Column, as_numbers, as_words, decimal_commas, fit_columns, in_order, is_category, point_out
+from .frames import read_frame, read_frames
+from .names import listed, place_and_fields
 from .parts import Data, Part, assembled, split
 
 __all__ = ["Table", "load"]
@@ -53,6 +53,7 @@ class Table:
     left_out: dict[str, str]  # columns, and why
     rows: tuple[int, int]  # for training and for testing
     untargeted: int = 0  # rows left out because their target is missing
+    notes: tuple[str, ...] = ()  # what a person should look at
     sep: str | None = None
     decimal: str = "."
 
@@ -125,7 +126,7 @@ class Table:
     def from_dict(cls, values: Mapping[str, Any]) -> Table:
         """What `as_dict` gave."""
         read = {**values, "file": Path(values["file"]), "columns": tuple(map(Column.from_dict, values["columns"]))}
-        return cls(**{**read, "classes": tuple(read["classes"]), "rows": tuple(read["rows"])})
+        return cls(**read | {name: tuple(read[name]) for name in ("classes", "rows", "notes")})
 
     def describe(self) -> str:
         """What the file holds and what was guessed, for a person."""
@@ -143,7 +144,9 @@ class Table:
             "left out: " + listed([f"{n} ({why})" for n, why in self.left_out.items()]) if self.left_out else "",
             f"{len(self.names)} inputs in all",
         ]
-        return "; ".join(part for part in parts if part) + "."
+        return "\n".join(
+            ["; ".join(part for part in parts if part) + ".", *(f"  look at {note}" for note in self.notes)]
+        )
 
 
 def load(place: str, name: str, seed: int) -> Data:
@@ -164,6 +167,7 @@ def load(place: str, name: str, seed: int) -> Data:
     nameless = [column for column in frame.columns if _NAMELESS.fullmatch(column) and column != target]
     left_out = dict.fromkeys(dropped, "dropped") | dict.fromkeys(nameless, "it has no name")
     frame = frame.drop(columns=[*left_out])
+    _check_copies(target, frame)
     total, frame = len(frame), frame[frame[target].notna()]
     if len(frame) < FEWEST_ROWS:
         raise DataError(
@@ -181,7 +185,7 @@ def load(place: str, name: str, seed: int) -> Data:
     else:
         train, test = split(Part(torch.arange(len(y)), y), 0.2, seed, task)
         frame, test_frame, y, test_y = frame.iloc[train.x.numpy()], frame.iloc[test.x.numpy()], train.y, test.y
-    columns, empty = _fitted(path, frame.drop(columns=target))
+    columns, empty = fit_columns(path, frame.drop(columns=target))
     table = Table(
         file=path,
         target=target,
@@ -192,6 +196,7 @@ def load(place: str, name: str, seed: int) -> Data:
         left_out=empty | left_out,
         rows=(len(frame), len(test_frame)),
         untargeted=total - len(frame) - len(test_frame),
+        notes=tuple(filter(None, (point_out(name, frame[name]) for name in frame.columns if name != target))),
         sep=sep,
         decimal=decimal,
     )
@@ -212,6 +217,17 @@ def _dropped(text: str, frame: pd.DataFrame) -> list[str]:
     return [text] if text in frame.columns else [_column(part, frame, "drop") for part in text.split("+")]
 
 
+def _check_copies(target: str, frame: pd.DataFrame) -> None:
+    """Refuse a second column of the target's name: whoever knows the answer learns nothing."""
+    copy = re.compile(rf"{re.escape(target)}(\.\d+)?", re.IGNORECASE)  # as pandas numbers columns of one name
+    copies = [column for column in frame.columns if column != target and copy.fullmatch(column)]
+    if copies:
+        raise DataError(
+            f"the target must be one column; got {listed([target, *copies])}. Leave the others out, "
+            f"drop={'+'.join(copies)}, or rename them"
+        )
+
+
 def _task(target: pd.Series, wanted: str | None) -> tuple[str, str]:
     """The task, and why."""
     numbers = as_numbers(target)
@@ -222,6 +238,11 @@ def _task(target: pd.Series, wanted: str | None) -> tuple[str, str]:
         if wanted == "regression":
             numbers.check(str(target.name), target)
         return wanted, "as asked"
+    if decimal_commas(target) and numbers.text.any():
+        raise DataError(
+            f"the target {target.name!r} must be classes or numbers; got text such as {target.iloc[0]}, which looks "
+            "like numbers with decimal commas. Add decimal=, to the name, or task=classification"
+        )
     if text:
         return "classification", "guessed because it is text or categories"
     numbers.check(str(target.name), target)
@@ -270,29 +291,3 @@ def _check_columns(path: Path, test: pd.DataFrame, train: pd.DataFrame) -> None:
             f"a test file must have the columns of the training file; {path} {' and '.join(said)}. "
             "Name them alike, or drop=COLUMN"
         )
-
-
-def _fitted(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], dict[str, str]]:
-    columns, left_out, refused = [], {}, {}
-    for name in train.columns:
-        try:
-            column = fit_column(name, train[name])
-        except DataError as error:
-            refused[name] = str(error)
-            continue
-        if isinstance(column, str):
-            left_out[name] = column
-        else:
-            columns.append(column)
-    if refused:
-        lines = "".join(f"\n  - {reason}" for reason in refused.values())
-        raise DataError(
-            f"columns must hold numbers or categories; {len(refused)} of {path} cannot be used{lines}\n"
-            f"or leave them out: drop={'+'.join(refused)}"
-        )
-    if not columns:
-        raise DataError(
-            f"a table must have a column to predict from; {path} has none: "
-            + (listed([f"{n} ({why})" for n, why in left_out.items()]) or "the target is its only one")
-        )
-    return tuple(columns), left_out

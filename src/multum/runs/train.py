@@ -49,6 +49,7 @@ def train(
     recipe = Recipe().with_overrides(overrides or {})
     method = parse(method) if isinstance(method, str) else method
     source = load_data(data, seed=recipe.seed)
+    source.check_files()
     recipe = recipe.with_overrides(held_out_by_default(recipe, source))
     return train_on(source, data, model, method, recipe, Path(out), resume=resume, **options)[0]
 
@@ -105,9 +106,10 @@ def held_out_by_default(recipe: Recipe, data: Data) -> dict[str, Any]:
 
 
 def print_guesses(data: Data) -> None:
-    """Print what was guessed about a table, where a person watches."""
-    if data.table is not None and is_first():
-        Console(stderr=True).print(data.table.describe(), highlight=False, markup=False, soft_wrap=True)
+    """Print what was guessed about a table or a folder, where a person watches."""
+    description = data.describe()
+    if description and is_first():
+        Console(stderr=True).print(description, highlight=False, markup=False, soft_wrap=True)
 
 
 def summary(run: Mapping[str, Any], out: Path) -> str:
