@@ -22,8 +22,8 @@ SOURCE = ROOT / "src" / "multum"
 # From the ground up: a part imports parts below its own floor, and no other part of the same floor.
 FLOORS = (
     ("errors", "figures", "memory", "network", "operators", "version"),
-    ("checks", "data", "files", "outputs", "parsing", "rewrite"),
-    ("executors", "reports", "thinning"),
+    ("checks", "data", "files", "parsing", "rewrite"),
+    ("executors", "outputs", "reports", "thinning"),
     ("layout", "models"),
     ("ensemble",),
     ("building", "inside"),

@@ -38,7 +38,7 @@ class Part:
     @property
     def lazy(self) -> bool:
         """Whether examples are read when they are asked for."""
-        return hasattr(self.x, "files")
+        return not isinstance(self.x, Tensor)
 
     def rows(self, index: Tensor | slice) -> Part:
         ids = None if self.ids is None else self.ids[index]

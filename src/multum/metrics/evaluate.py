@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..data.corruptions import CORRUPTIONS, check_corruption, corrupt
+from ..data.given import as_test_data
 from ..data.sources import Data, Part
 from ..ensemble import Ensemble
 from ..errors import DataError, MetricError
@@ -46,8 +47,11 @@ class Measured:
     examples: dict[str, Tensor] = field(default_factory=dict)
 
 
-def evaluate(ensemble: Ensemble, data: Data, **options: Any) -> dict[str, Any]:
+def evaluate(ensemble: Ensemble, data: Any, **options: Any) -> dict[str, Any]:
     """Every metric of an ensemble on the test part of a data set, by name; the options are those of `measure`.
+
+    The data may also be a user's own examples, all of which are measured on: (x, y) of tensors, arrays or a frame and a
+    series, inputs as the network takes them; a Dataset or a DataLoader.
 
     >>> import multum
     >>> data = multum.load_data("digits")
@@ -57,7 +61,7 @@ def evaluate(ensemble: Ensemble, data: Data, **options: Any) -> dict[str, Any]:
     >>> numbers["examples"], numbers["nll"] < numbers["member_nll"]
     (539, True)
     """
-    return measure(ensemble, data, **options).numbers
+    return measure(ensemble, as_test_data(data, ensemble.task), **options).numbers
 
 
 def measure(

@@ -9,15 +9,18 @@ Both are built by :func:`predict` from a network, or by their own constructors f
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, overload
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
 
+from ..data.given import as_tensor, batches_of
 from ..errors import ConfigError, did_you_mean
 
 __all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "mean_and_variance", "predict"]
@@ -25,11 +28,27 @@ __all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode"
 MIN_VARIANCE = 1e-6
 
 
-def predict(ensemble: nn.Module, x: Tensor, *, batch_size: int | None = None) -> Prediction | RegressionPrediction:
+@overload
+def predict(
+    ensemble: nn.Module, x: Generator[Any, Any, Any], *, batch_size: int | None = None
+) -> Iterator[Prediction | RegressionPrediction]: ...
+
+
+@overload
+def predict(ensemble: nn.Module, x: Any, *, batch_size: int | None = None) -> Prediction | RegressionPrediction: ...
+
+
+def predict(
+    ensemble: nn.Module, x: Any, *, batch_size: int | None = None
+) -> Prediction | RegressionPrediction | Iterator[Prediction | RegressionPrediction]:
     """Run an ensemble in eval mode, without gradients, and return its members' mixture.
 
     Every module's training flag is as it was afterwards, also when the network raises. ``ensemble.task`` decides the
     kind of the prediction ("classification" where there is none); ``batch_size`` runs x slice by slice.
+
+    x is a batch as the network takes it: a tensor, a numpy array or a pandas frame of numbers; a torch Dataset or
+    DataLoader, whose examples give one prediction in the data set's order, with or without targets beside them; or a
+    generator of batches, which gives a generator of predictions, one for each, so that a stream needs no memory.
 
     **Shape**: x ``[batch, ...]``; ``ensemble(x)`` is ``[members, batch, outputs, ...]``.
 
@@ -42,6 +61,12 @@ def predict(ensemble: nn.Module, x: Tensor, *, batch_size: int | None = None) ->
     >>> prediction.labels
     tensor([0, 1, 2, 3])
     """
+    if isinstance(x, Generator):
+        return (_predicted(ensemble, batch, batch_size) for batch in x)
+    return _predicted(ensemble, x, batch_size)
+
+
+def _predicted(ensemble: nn.Module, x: Any, batch_size: int | None) -> Prediction | RegressionPrediction:
     kinds: dict[str, Callable[[Tensor], Prediction | RegressionPrediction]]
     kinds = {"classification": Prediction.from_logits, "regression": RegressionPrediction.from_outputs}
     task = getattr(ensemble, "task", "classification")
@@ -52,9 +77,24 @@ def predict(ensemble: nn.Module, x: Tensor, *, batch_size: int | None = None) ->
     if batch_size is not None and batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1, or None for one pass; got batch_size={batch_size}")
     with eval_mode(ensemble), torch.no_grad():
-        slices = [x] if batch_size is None else x.split(batch_size)
-        outputs = [ensemble(part) for part in slices]
+        outputs = [ensemble(part) for part in _batches(ensemble, x, batch_size)]
+    if not outputs:
+        raise ConfigError("a prediction must be of examples; got none")
     return kinds[task](outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
+
+
+def _batches(ensemble: nn.Module, x: Any, size: int | None) -> Iterable[Any]:
+    """What the ensemble is called with: batches of what a user has, on its device."""
+    calls = isinstance(x, dict) or (isinstance(x, (tuple, list)) and any(isinstance(each, Tensor) for each in x))
+    if calls:  # the arguments of a network with several inputs
+        return [x]
+    if isinstance(x, Tensor):
+        return [x] if size is None else x.split(size)
+    device = next((t.device for t in (*ensemble.parameters(), *ensemble.buffers())), torch.device("cpu"))
+    if isinstance(x, (Dataset, DataLoader)):
+        return (batch.to(device) for batch in batches_of(x, size))
+    whole = as_tensor(x).to(device)
+    return [whole] if size is None else whole.split(size)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
