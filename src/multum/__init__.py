@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .papers.reproduce import reproduce
     from .saving import load, save
     from .thinning.thin import thin
+    from .training.find_lr import find_lr
     from .training.loop import fit
     from .training.recipe import Recipe
 
@@ -75,6 +76,7 @@ __all__ = [
     "ensemble",
     "errors",
     "evaluate",
+    "find_lr",
     "fit",
     "keep_memory",
     "load",
@@ -101,6 +103,7 @@ _HOMES = {
     "cost": "metrics.cost",
     "ensemble": "building",
     "evaluate": "metrics.evaluate",
+    "find_lr": "training.find_lr",
     "fit": "training.loop",
     "keep_memory": "memory",
     "load": "saving",

@@ -166,6 +166,11 @@ def train(
     accelerator: Annotated[str, Option(help="cpu, cuda, mps, or auto")] = "auto",
     checkpoint_seconds: Annotated[float, Option(help="The longest time between checkpoints")] = 60.0,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    find_lr: Annotated[bool, Option("--find-lr", help="Find a learning rate first, and train with it")] = False,
+    temperature: Annotated[
+        bool, Option("--temperature", help="Fit a temperature on the validation part, for predict to use")
+    ] = False,
+    threads: Annotated[int | None, Option(help="Threads; the same number gives the same bits")] = None,
     as_json: Json = False,
 ) -> None:
     """Train one ensemble and leave it in a run folder; the same command goes on with an interrupted run.

@@ -65,7 +65,7 @@ def main(folder: Path, devices: int, names: list[str]) -> None:
         torch.manual_seed(0)
         ens = multum.ensemble(Net(name == "batch norm"), method, example=data().example(4), seed=1)
         history = multum.fit(ens, data(), replace(RECIPE, **fields), devices=devices, accelerator="cpu")
-        rows = [{k: v for k, v in row.items() if k != "seconds"} for row in history]
+        rows = [{k: v for k, v in row.items() if k not in ("seconds", "waiting")} for row in history]
         rank = 0 if is_first() else 1
         save_file(ens.state_dict(), folder / f"{name}-{rank}.safetensors", metadata={"log": json.dumps(rows)})
 

@@ -157,5 +157,5 @@ def test_two_processes_resume_to_the_bit(tmp_path: Path) -> None:
         for k in b.keys():  # noqa: SIM118
             assert torch.equal(a.get_tensor(k), b.get_tensor(k)), k
     logs = [(f / "log.jsonl").read_text().splitlines() for f in (stopped, tmp_path / "whole")]
-    found, wanted = ([{**json.loads(line), "seconds": 0} for line in lines] for lines in logs)
+    found, wanted = ([{**json.loads(line), "seconds": 0, "waiting": 0} for line in lines] for lines in logs)
     assert found == wanted

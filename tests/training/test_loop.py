@@ -230,7 +230,7 @@ def test_a_run_folder_holds_the_log_the_model_and_checkpoints(tmp_path: Path) ->
     history = multum.fit(ens, given(), multum.Recipe(epochs=3, batch_size=16), out=tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     assert lines == history and [row["epoch"] for row in lines] == [1, 2, 3]
-    assert {"epoch", "lr", "loss", "accuracy", "seconds"} == set(lines[0])
+    assert {"epoch", "lr", "loss", "accuracy", "seconds", "waiting"} == set(lines[0])
     again = multum.load(tmp_path / "model.safetensors")
     assert torch.equal(again(given()[0]), ens(given()[0])) and not ens.training
     assert not [f for f in tmp_path.rglob("*") if f.suffix in (".pt", ".pkl", ".part")]
@@ -347,7 +347,7 @@ def test_after_each_epoch_one_may_look() -> None:
         net = multum.models.build("small-cnn", classes=10, in_channels=1)
         ens = multum.ensemble(net, multum.Deep(members=2, init="fresh"), example=data.example(), seed=0)
         history = multum.fit(ens, data, multum.Recipe(epochs=3, batch_size=400), after_epoch=look)
-        histories.append([{k: v for k, v in row.items() if k != "seconds"} for row in history])
+        histories.append([{k: v for k, v in row.items() if k not in ("seconds", "waiting")} for row in history])
     assert looked == [1, 2, 3] and histories[0] == histories[1]
 
 

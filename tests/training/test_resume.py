@@ -36,7 +36,7 @@ def tensors(folder: Path) -> dict[str, Tensor]:
 
 def rows(folder: Path) -> list[dict]:
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [{k: v for k, v in line.items() if k != "seconds"} for line in lines]
+    return [{k: v for k, v in line.items() if k not in ("seconds", "waiting")} for line in lines]
 
 
 def assert_same_run(a: Path, b: Path) -> None:

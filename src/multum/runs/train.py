@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import torch
 from rich.console import Console
 
 from ..building import ensemble
+from ..checks import whole
 from ..data.parts import default_share
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
+from ..errors import TrainingError
 from ..files import locked, prepare_folder
 from ..methods import Method, parse
+from ..metrics.calibration import fit_temperature
 from ..training.devices import is_first
+from ..training.find_lr import find_lr as find_rate
 from ..training.loop import fit
 from ..training.recipe import Recipe
 from .folder import FORMAT, RunFolder
@@ -37,6 +42,8 @@ def train(
     overrides: Mapping[str, Any] | None = None,
     *,
     resume: bool = True,
+    find_lr: bool = False,
+    threads: int | None = None,
     **options: Any,
 ) -> dict[str, Any]:
     """Train by names and leave all in the run folder; a finished run is not run again, an interrupted one goes on.
@@ -44,6 +51,9 @@ def train(
     Returns what `run.json` holds: the settings, versions, and the last row of the log.
 
     Args:
+        find_lr: whether the learning rate is the one that `multum.find_lr` proposes; the run keeps it.
+        threads: of torch, while it trains; the same number gives the same bits.
+        temperature: whether a temperature is fitted on the validation part, and kept in run.json.
         options: as `multum.fit` takes them: progress, tensorboard, devices, ...
     """
     recipe = Recipe().with_overrides(overrides or {})
@@ -51,7 +61,14 @@ def train(
     source = load_data(data, seed=recipe.seed)
     source.check_files()
     recipe = recipe.with_overrides(held_out_by_default(recipe, source))
-    return train_on(source, data, model, method, recipe, Path(out), resume=resume, **options)[0]
+    before = torch.get_num_threads()
+    torch.set_num_threads(before if threads is None else whole("threads", threads))
+    try:
+        if find_lr:
+            recipe = _with_found_rate(recipe, source, model, method, RunFolder(Path(out)), options)
+        return train_on(source, data, model, method, recipe, Path(out), resume=resume, **options)[0]
+    finally:
+        torch.set_num_threads(before)
 
 
 def train_on(
@@ -63,6 +80,7 @@ def train_on(
     out: Path,
     *,
     resume: bool = True,
+    temperature: bool = False,
     **options: Any,
 ) -> tuple[dict[str, Any], Ensemble | None]:
     """`train` on data that is loaded already: what `run.json` holds, and the ensemble if it was trained just now.
@@ -73,11 +91,18 @@ def train_on(
     model = model or default_model(source)
     if recipe.held_out and source.validation is None:
         source = source.with_validation(recipe.held_out, recipe.seed)
+    if temperature:
+        _check_calibratable(source)
     settings = {"data": data, "model": model, "method": method.as_dict(), "recipe": dataclasses.asdict(recipe)}
     settings = json.loads(json.dumps({"format": FORMAT, **settings, "fingerprint": source.fingerprint}))
     folder = RunFolder(out)
     run = folder.begun(settings, source, resume)
     if run is not None and folder.is_finished(run):
+        if temperature and "temperature" not in run:
+            assert source.validation is not None
+            outputs = validation_outputs(folder.open(source), source)
+            run["temperature"] = fit_temperature(outputs, source.validation.y).temperature
+            folder.write(run)
         return run, None
     # Built first, so that what cannot be built leaves no folder behind.
     ens = ensemble(builder_for(model, source), method, example=source.example(), task=source.task, seed=recipe.seed)
@@ -92,9 +117,12 @@ def train_on(
             folder.write(run)
         history = fit(ens, source, recipe, out=out, **options)
         run |= {"threads": torch.get_num_threads(), "last": history[-1]}
+        if is_first() and source.validation is not None:
+            outputs, targets = validation_outputs(ens, source), source.validation.y
+            folder.write_validation(outputs, targets)
+            if temperature:
+                run["temperature"] = fit_temperature(outputs, targets).temperature
         if is_first():
-            if source.validation is not None:
-                folder.write_validation(validation_outputs(ens, source), source.validation.y)
             folder.write(run)
     return run, ens
 
@@ -103,6 +131,29 @@ def held_out_by_default(recipe: Recipe, data: Data) -> dict[str, Any]:
     """The share that a run holds out where its recipe leaves that open, as a field of the recipe."""
     asked = recipe.validation is not None or recipe.keep == "best" or data.validation is not None
     return {} if asked else {"validation": default_share(data.train, data.task)}
+
+
+def _with_found_rate(
+    recipe: Recipe, source: Data, model: str | None, method: Method, folder: RunFolder, options: Mapping[str, Any]
+) -> Recipe:
+    """The recipe with the rate of a trial; with that of the run in the folder, where it was begun already."""
+    if (folder.path / "run.json").is_file():
+        return replace(recipe, lr=folder.read()["recipe"]["lr"])
+    builder = builder_for(model or default_model(source), source)
+    ens = ensemble(builder, method, example=source.example(), task=source.task, seed=recipe.seed)
+    curve = find_rate(ens, source, recipe, accelerator=options.get("accelerator", "auto"))
+    if options.get("progress") and is_first():
+        Console(stderr=True).print(str(curve), highlight=False, markup=False, soft_wrap=True)
+    return replace(recipe, lr=curve.lr)
+
+
+def _check_calibratable(source: Data) -> None:
+    if source.task != "classification":
+        raise TrainingError(f"a temperature must be for classification; got {source.task}. Leave --temperature out")
+    if source.validation is None:
+        raise TrainingError(
+            "a temperature must be fitted on a validation part; got a recipe that holds none out. Use validation=0.1"
+        )
 
 
 def print_guesses(data: Data) -> None:
@@ -116,7 +167,8 @@ def summary(run: Mapping[str, Any], out: Path) -> str:
     """A finished run in one line."""
     last = run["last"]
     measured = ", ".join(f"training {k} {last[k]:.4f}" for k in ("loss", "accuracy", "rmse") if k in last)
+    calibrated = f", temperature {run['temperature']:.3g}" if "temperature" in run else ""
     return (
-        f"{run['method']['name']} on {run['data']}: {measured} after epoch {last['epoch']}; "
+        f"{run['method']['name']} on {run['data']}: {measured} after epoch {last['epoch']}{calibrated}; "
         f"model in {out / 'model.safetensors'}"
     )

@@ -111,7 +111,7 @@ def set_damaged_aside(cell: Cell, out: Path) -> None:
 def _train_and_measure(cell: Cell, folder: Path) -> None:
     recipe = Recipe().with_overrides({**cell.recipe, "seed": cell.seed})
     data = load_data(cell.data, seed=cell.seed)
-    _, trained = train_on(data, cell.data, cell.model, cell.method, recipe, folder)
+    _, trained = train_on(data, cell.data, cell.model, cell.method, recipe, folder, warn=False)
     ens = RunFolder(folder).open(data) if trained is None else trained.cpu()
     started = time.perf_counter()
     ood = ood_sets(cell.ood, data)

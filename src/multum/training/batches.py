@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, TypeVar
 
@@ -18,12 +18,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..data import augment, randaugment
+from ..data.rows import Rows, Stream
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
 from .recipe import Recipe
 
-__all__ = ["Batches", "Step", "stream"]
+__all__ = ["Batches", "Step", "batches_of", "stream"]
 
 T = TypeVar("T")
 
@@ -49,27 +50,21 @@ class Batches:
     def __init__(self, data: Data, recipe: Recipe, ensemble: Ensemble, fabric: Any):
         self.data, self.recipe, self.ensemble, self.fabric = data, recipe, ensemble, fabric
         self.own_order = (recipe.order or ensemble.method.order) == "own"
-        n, size, world = len(data.train), recipe.batch_size, fabric.world_size
+        # Whether rows of a batch meet, so that every process needs all of them.
+        self.mixes = bool(recipe.mixup or recipe.cutmix) or ensemble.method.arranges_batches
+        self.per_epoch = self._count()
+
+    def _count(self) -> int:
+        n, size, world = len(self.data.train), self.recipe.batch_size, self.fabric.world_size
         if size < world or size % world:
             raise TrainingError(f"batch_size must be a multiple of the {world} processes; got batch_size={size}")
         # A last batch of one row per process would break batch norm and say little.
-        self.per_epoch = n // size + (n % size >= 2 * world)
-        if self.per_epoch == 0:
-            raise TrainingError(f"a training part must have two examples per process at least; got {n} in {data.name}")
-        smooths = recipe.label_smoothing or recipe.mixup or recipe.cutmix
-        if data.task == "regression" and smooths:
-            raise TrainingError("label_smoothing, mixup and cutmix must be 0 in regression: they mix classes")
-        if not data.is_image and (recipe.crop or recipe.flip or recipe.cutout or recipe.cutmix or recipe.randaugment):
+        steps = n // size + (n % size >= 2 * world)
+        if steps == 0:
             raise TrainingError(
-                f"crop, flip, cutout, cutmix and randaugment are for images; got {data.name}, which is a table"
+                f"a training part must have two examples per process at least; got {n} in {self.data.name}"
             )
-        if recipe.randaugment:
-            randaugment.functions()
-            if data.train.x.dtype != torch.uint8 or data.train.x.shape[1] not in (1, 3):
-                raise TrainingError(
-                    "randaugment is for uint8 images of 1 or 3 channels; got "
-                    f"{data.train.x.dtype} images of {data.train.x.shape[1]} channels"
-                )
+        return steps
 
     def epoch(self, epoch: int, first: int = 0, member: int | None = None) -> Iterator[Step]:
         """The steps of an epoch from step `first` on; `member` sees them alone."""
@@ -77,14 +72,21 @@ class Batches:
         members = self.ensemble.members if own else 1
         each = [None] if not own else [member] if member is not None else list(range(members))
         orders = torch.stack([self._order(epoch, m) for m in each])
-        steps = (self._step(orders, epoch, i, members, member) for i in range(first, self.per_epoch))
-        return _ahead(steps) if self.data.train.lazy else steps
+        rows = [self._rows(orders, i) for i in range(first, self.per_epoch)]
+        batches = zip(
+            range(first, self.per_epoch), rows, self._fetched([r.flatten() for r in rows], epoch), strict=True
+        )
+        steps = (self._step(r, raw, y, epoch, i, members, member) for i, r, (raw, y) in batches)
+        return _ahead(steps) if self.data.train.lazy and not isinstance(self.data.train.x, Rows) else steps
 
     def plain(self, size: int = 512) -> Iterator[Tensor]:
         """The training part as a network's input, in order, without augmentation."""
         x, n = self.data.train.x, len(self.data.train)
         parts = -(-n // size)
         edges = [k * n // parts for k in range(parts + 1)]  # equal parts: batch norm cannot train on a last single row
+        if isinstance(x, Rows):
+            index = [torch.arange(a, b) for a, b in itertools.pairwise(edges)]
+            return (self.place(raw) for raw in x.batches(index, self.recipe.seed, epoch=-1))
         batches = (self.place(self.data.prepare(x[a:b])) for a, b in itertools.pairwise(edges))
         return _ahead(batches) if self.data.train.lazy else batches
 
@@ -96,34 +98,45 @@ class Batches:
         name = () if member is None else ("member", member)
         return torch.randperm(len(self.data.train), generator=stream(self.recipe.seed, "order", epoch, *name))
 
-    def _step(self, orders: Tensor, epoch: int, i: int, members: int, member: int | None) -> Step:
-        """Shape: orders [1 or members, n]."""
-        recipe, method = self.recipe, self.ensemble.method
-        size, world, rank = recipe.batch_size, self.fabric.world_size, self.fabric.global_rank
+    def _rows(self, orders: Tensor, i: int) -> Tensor:
+        """The rows of batch i that this process fetches: its share, or all. Shape: [1 or members, rows]."""
+        size, world = self.recipe.batch_size, self.fabric.world_size
         rows = orders[:, i * size : (i + 1) * size]
-        rows = rows[:, : rows.shape[1] - rows.shape[1] % world]
-        mixes = bool(recipe.mixup or recipe.cutmix) or method.arranges_batches
-        mine = slice(rank, None, world)  # every world-size-th row, so that shares are equal
-        part, whole_batch = (slice(None), None) if mixes else (mine, rows.shape[1])
+        return rows[:, : rows.shape[1] - rows.shape[1] % world][:, slice(None) if self.mixes else self._mine]
+
+    @property
+    def _mine(self) -> slice:
+        """Every world-size-th row, so that shares are equal."""
+        return slice(self.fabric.global_rank, None, self.fabric.world_size)
+
+    def _fetched(self, batches: Sequence[Tensor], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """Examples and targets of these rows, as the data set holds them."""
+        x, y = self.data.train.x, self.data.train.y
+        raw = x.batches(batches, self.recipe.seed, epoch) if isinstance(x, Rows) else (x[rows] for rows in batches)
+        return ((examples, y[rows]) for examples, rows in zip(raw, batches, strict=True))
+
+    def _step(self, rows: Tensor, raw: Tensor, y: Tensor, epoch: int, i: int, members: int, member: int | None) -> Step:
+        """Shape: rows [1 or members, rows]."""
+        recipe, method, world = self.recipe, self.ensemble.method, self.fabric.world_size
         only = member if self.own_order else None
+        part, whole_batch = (slice(None), None) if self.mixes else (self._mine, rows.shape[1] * world)
         draw = augment.Draw(stream(recipe.seed, "augment", epoch, i), members, only, part, whole_batch)
-        rows = rows[:, part]
-        x, y = self._seen(rows.flatten(), draw)
+        x, y = self._seen(raw, y, draw)
         per_member = len(rows) > 1
         if per_member:
             x, y = (t.unflatten(0, rows.shape) for t in (x, y))
         elif member is None:
             x, y, per_member = method.batch(x, y, stream(recipe.seed, "batch", epoch, i))
         rows = rows if len(rows) > 1 else rows[0]
-        if mixes and world > 1:
-            x, y = (t[:, mine] if per_member else t[mine] for t in (x, y))
-            rows = rows[..., mine]
+        if self.mixes and world > 1:
+            x, y = (t[:, self._mine] if per_member else t[self._mine] for t in (x, y))
+            rows = rows[..., self._mine]
         return Step(x, y, per_member, rows)
 
-    def _seen(self, rows: Tensor, draw: augment.Draw) -> tuple[Tensor, Tensor]:
-        """Rows as the network sees them: on the device, prepared, augmented."""
+    def _seen(self, raw: Tensor, y: Tensor, draw: augment.Draw) -> tuple[Tensor, Tensor]:
+        """Examples as the network sees them: on the device, prepared, augmented."""
         recipe, data = self.recipe, self.data
-        raw, y = self.fabric.to_device(data.train.x[rows]), self.fabric.to_device(data.targets(data.train.y[rows]))
+        raw, y = self.fabric.to_device(raw), self.fabric.to_device(data.targets(y))
         if recipe.randaugment:
             raw = randaugment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
         x = data.prepare(raw)
@@ -142,6 +155,35 @@ class Batches:
         elif recipe.cutmix:
             x, y = augment.cutmix(x, y, recipe.cutmix, draw)
         return x, y
+
+
+class StreamBatches(Batches):
+    """The batches of a stream, as they come; they belong to no rows, and an epoch cannot be begun in its middle."""
+
+    def __init__(self, data: Data, recipe: Recipe, ensemble: Ensemble, fabric: Any):
+        super().__init__(data, recipe, ensemble, fabric)
+        self.own_order = False
+
+    def _count(self) -> int:
+        if self.fabric.world_size > 1:
+            raise TrainingError("a stream must be read by one process; got several. Give a map-style data set")
+        return self.data.train.x.steps
+
+    def epoch(self, epoch: int, first: int = 0, member: int | None = None) -> Iterator[Step]:
+        seen = 0
+        for i, (raw, y) in enumerate(self.data.train.x.epoch()):
+            rows = torch.arange(seen, seen + len(y))
+            seen += len(y)
+            yield self._step(rows[None], raw, y, epoch, i, 1, member)
+
+    def plain(self, size: int = 512) -> Iterator[Tensor]:
+        return (self.place(raw) for raw, _ in self.data.train.x.epoch())
+
+
+def batches_of(data: Data, recipe: Recipe, ensemble: Ensemble, fabric: Any) -> Batches:
+    """The batches of a run on this data."""
+    kind = StreamBatches if isinstance(data.train.x, Stream) else Batches
+    return kind(data, recipe, ensemble, fabric)
 
 
 def _ahead(batches: Iterator[T]) -> Iterator[T]:

@@ -12,6 +12,7 @@ import logging
 import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch import Tensor
 
 from ..errors import TrainingError
 from ..files import digest, explained, write_tensors
+from .recipe import Recipe
 
 __all__ = ["KEEP", "check_room", "guard", "latest", "read", "states", "write"]
 
@@ -32,6 +34,8 @@ NAME = re.compile(r"step-(\d{9})\.safetensors")
 
 def guard(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
     """Refuse to go on in a folder whose run was begun with other settings."""
+    if isinstance(before.get("recipe"), Mapping):  # of an older version, perhaps, which had fewer fields
+        before = {**before, "recipe": {**json.loads(json.dumps(asdict(Recipe()))), **before["recipe"]}}
     changed = [name for name in now if before.get(name) != now[name]]
     if changed:
         raise TrainingError(

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..outputs.loss import loss
 from .batches import Step
@@ -22,12 +21,12 @@ from .recipe import Recipe
 from .reporting import History
 from .run import Run
 
-__all__ = ["fit"]
+__all__ = ["fit", "learn"]
 
 
 def fit(
     ensemble: Ensemble,
-    data: Data | tuple[Tensor, Tensor],
+    data: Any,
     recipe: Recipe | None = None,
     *,
     out: str | Path | None = None,
@@ -39,16 +38,22 @@ def fit(
     nodes: int = 1,
     checkpoint_seconds: float = 60.0,
     after_epoch: Callable[[int], None] = lambda epoch: None,
+    warn: bool = True,
 ) -> History:
     """Train an ensemble in place and leave it in eval mode; what happened, epoch by epoch.
 
     Args:
-        data: a data set, or a pair of tensors (inputs as the network takes them, targets).
+        data: a data set; a pair (x, y) of tensors, arrays or a frame and a series, inputs as the network takes them; a
+            Dataset or a DataLoader (with its batch size, where the recipe has none of its own), or two of them, for
+            training and for validation. See data/given.py.
         out: the run folder: checkpoints, log and the final model. An interrupted run found there goes on, and ends
             bitwise as if it had never stopped.
         devices: processes on this machine; under `torchrun` they are there already.
         checkpoint_seconds: how much work may be lost; every epoch of a second or more ends with a checkpoint anyway.
         after_epoch: called with the number of epochs done, after each; to look at the ensemble, not to change it.
+        warn: whether a run that has not converged is said (by the rule of stopping.py).
+
+    Every row of the history has the loss per member, and the share of its seconds that the loop was "waiting" for data.
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=2, classes=2)
@@ -58,28 +63,33 @@ def fit(
     >>> history[-1]["accuracy"] > 0.9
     True
     """
-    recipe = recipe or Recipe()
     place = Place(accelerator, devices, nodes)
-    run = Run(ensemble, data, recipe, place, out, resume, progress, tensorboard, checkpoint_seconds)
-    reduction = recipe.reduction or ensemble.method.reduction
+    run = Run(ensemble, data, recipe or Recipe(), place, out, resume, progress, tensorboard, checkpoint_seconds)
     with run:
-        while run.epoch < run.epochs:
-            for step in run.batches.epoch(run.epoch % recipe.epochs, run.first, run.alone):
+        while not run.over:
+            for step in run.awaited(run.batches.epoch(run.epoch % run.recipe.epochs, run.first, run.alone)):
                 member = run.turn()
                 run.optimizers.set_rate(run.rate())
-                with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
-                    outputs = forward(run.model, step, member, recipe.ghost)
-                    value = loss(outputs, step.y, criterion=run.criterion, reduction=reduction)
-                    penalty = recipe.l1 * run.optimizers.magnitude() if recipe.l1 else 0.0
-                    # A member that trains alone has its share of the mean over all members.
-                    share = ensemble.members if run.sequential and reduction == "mean" else 1
-                    run.fabric.backward((value / share + penalty) / run.group)
-                number = run.check(value + penalty, outputs, step, member)
+                value, outputs = learn(run, step, member)
+                number = run.check(value, outputs, step, member)
                 run.move(member)
                 run.note(number, outputs, step)
             run.end_epoch(after_epoch)
-        run.conclude()
+        run.conclude(warn)
     return run.history
+
+
+def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
+    """The gradients of one batch: its loss as it is trained, and the outputs."""
+    recipe, optimizers = run.recipe, run.optimizers
+    with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
+        outputs = forward(run.model, step, member, recipe.ghost)
+        value = loss(outputs, step.y, criterion=run.criterion, reduction=run.reduction)
+        penalty = recipe.l1 * optimizers.magnitude() if recipe.l1 else 0.0
+        # A member that trains alone has its share of the mean over all members.
+        share = run.ensemble.members if run.sequential and run.reduction == "mean" else 1
+        run.fabric.backward((value / share + penalty) / run.group)
+    return value + penalty, outputs
 
 
 def forward(model: Any, step: Step, member: int | None, ghost: int) -> Tensor:

@@ -39,7 +39,7 @@ WORDS: dict[str, tuple[Any, ...]] = {
 }
 WHOLE = {
     **dict.fromkeys(("epochs", "batch_size", "accumulate"), 1),
-    **dict.fromkeys(("crop", "cutout", "randaugment", "ghost", "states", "seed"), 0),
+    **dict.fromkeys(("crop", "cutout", "randaugment", "ghost", "patience", "states", "seed"), 0),
 }
 NUMBERS = {
     **dict.fromkeys(("weight_decay", "l1", "mixup", "cutmix", "clip", "warmup", "lr"), (0, math.inf)),
@@ -82,6 +82,7 @@ class Recipe:
     keep: str = "last"  # "last", or "best" on a held-out part of the training set
     best_by: str = "nll"  # what keep="best" goes by on the held-out part: "nll" or "accuracy"
     validation: float | None = None  # share of the training part to hold out; None: 0.1 with keep="best", else 0
+    patience: int = 0  # early stopping: epochs without a better held-out score, 0 for never; keeps the best epoch
     states: int = 0  # weights are left in states/ after every so many epochs, for trajectories; 0: never
     clip: float = 0.0  # largest gradient norm of what a member owns, and of what all share; 0 for none
     sequential: bool = False  # train members one after another, where they share nothing; the same result
@@ -110,6 +111,8 @@ class Recipe:
             raise ConfigError(
                 f"average_from must be a share of the epochs, 0 <= average_from < 1; got {self.average_from!r}"
             )
+        if self.patience:
+            object.__setattr__(self, "keep", "best")
         if self.validation is not None and (not _within(self.validation, 0, 1) or self.validation == 1):
             raise ConfigError(f"validation must satisfy 0 <= validation < 1; got validation={self.validation!r}")
         if self.keep == "best" and self.validation == 0:

@@ -22,19 +22,28 @@ __all__ = ["LIMIT", "Bar", "History", "Log", "Tally", "is_lost", "lost"]
 
 LIMIT = 1e8  # a loss beyond this is beyond repair
 
+SHOWN = ("loss", "accuracy", "rmse", "validation_nll", "validation_accuracy")  # of a row, to a person
+
 History = list[dict[str, Any]]
 
 
 class Tally:
     """Sums over the rows that this process has seen. Shape: `sums` [4]: rows, loss, correct answers, squared errors."""
 
-    def __init__(self, task: str, spread: float = 1.0, sums: list[float] | None = None, seconds: float = 0.0):
+    def __init__(
+        self,
+        task: str,
+        spread: float = 1.0,
+        sums: list[float] | None = None,
+        seconds: float = 0.0,
+        waited: float = 0.0,
+    ):
         self.task, self.spread = task, spread
         self.sums = sums or [0.0, 0.0, 0.0, 0.0]
-        self.earlier, self.began = seconds, time.monotonic()
+        self.earlier, self.waited, self.began = seconds, waited, time.monotonic()
 
     def add(self, value: float, outputs: Tensor, y: Tensor, per_member: bool) -> None:
-        """One step: the loss as it was trained, the outputs [members, batch, ...] and the targets."""
+        """One step: the loss per member, the outputs [members, batch, ...] and the targets."""
         rows = y.shape[1] if per_member else y.shape[0]
         self.sums[0] += rows
         self.sums[1] += value * rows
@@ -60,6 +69,11 @@ class Tally:
             return [self.sums]
         here = torch.tensor(self.sums, dtype=torch.float64, device=fabric.device)
         return fabric.all_gather(here).tolist()
+
+    def times(self) -> dict[str, float]:
+        """Seconds, and the share of them in which the loop waited for data."""
+        seconds = self.seconds()
+        return {"seconds": seconds, "waiting": self.waited / max(seconds, 1e-9)}
 
     def seconds(self) -> float:
         return self.earlier + time.monotonic() - self.began
@@ -148,8 +162,20 @@ class Bar:
     def epoch(self, row: dict[str, Any]) -> None:
         """The end of an epoch, with its row of the log."""
         if self.shown and not self.moving:
-            measured = _measured({name: row[name] for name in ("loss", "accuracy", "rmse") if name in row})
-            line = f"epoch {row['epoch']}/{self.run.epochs}  {measured}  {row['seconds']:.1f} s"
+            measured = _measured({name: row[name] for name in SHOWN if name in row})
+            waiting = f", {row['waiting']:.0%} waiting for data"
+            self.say(f"epoch {row['epoch']}/{self.run.epochs}  {measured}  {row['seconds']:.1f} s{waiting}")
+
+    def total(self) -> None:
+        """How long it took, where no line per epoch has said so."""
+        if self.moving:
+            rows = self.run.history
+            seconds = sum(row["seconds"] for row in rows)
+            waited = sum(row["seconds"] * row.get("waiting", 0.0) for row in rows)
+            self.say(f"{seconds:.1f} s of training, {waited / max(seconds, 1e-9):.0%} waiting for data")
+
+    def say(self, line: str) -> None:
+        if self.shown:
             self.console.print(line, highlight=False, soft_wrap=True)
 
     def __exit__(self, *_: Any) -> None:

@@ -35,6 +35,11 @@ REST = ("averaged", "best", "tally", "seconds", "history", "precision", "threads
 
 def begin(run: Run, folder: Path, resume: bool) -> None:
     """Open a run folder: a new run writes its first checkpoint, to prove that it can; a run found there goes on."""
+    if run.streams:
+        log.warning(
+            "a stream has no rows: a run that is interrupted starts its epoch again, with what the stream gives then; "
+            "on a map-style data set it would resume to the bit"
+        )
     checkpoints, described = folder / "checkpoints", folder / "training.json"
     if run.fabric.global_rank == 0:
         prepare_folder(folder)
@@ -107,6 +112,7 @@ def _header(run: Run) -> dict[str, Any]:
         "best": run.best.score if run.best.tensors else None,
         "tally": run.tally.everyone(run.fabric),
         "seconds": run.tally.seconds(),
+        "waited": run.tally.waited,
         "history": run.history,
         "precision": run.fabric.strategy.precision.state_dict(),
         "threads": torch.get_num_threads(),
@@ -237,7 +243,7 @@ def _restore(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, A
         setattr(run, name, header[name])
     run.history = header["history"]
     sums = header["tally"][run.fabric.global_rank]
-    run.tally = Tally(run.data.task, run.data.target_std, sums, header["seconds"])
+    run.tally = Tally(run.data.task, run.data.target_std, sums, header["seconds"], header.get("waited", 0.0))
 
 
 def _config(run: Run) -> dict[str, Any]:

@@ -4,29 +4,33 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..data.sources import Data
+from ..data.given import as_data
+from ..data.rows import Stream
 from ..ensemble import Ensemble
-from ..errors import ConfigError, TrainingError
+from ..errors import ConfigError
 from ..files import prepare_folder
 from ..methods import Method
 from ..network.copies import tensors_of
 from ..saving import save as save_model
 from . import checkpoint, resume
 from .averaging import Average, Best, held_out_score, refresh_norms
-from .batches import Batches, Step, stream
+from .batches import Step, batches_of, stream
 from .devices import Place, agree, average_buffers, open_fabric
 from .interrupt import Interrupts, Stopped
 from .optimizers import Optimizers
 from .recipe import Recipe
+from .refusals import refuse
 from .reporting import Bar, History, Log, Tally, is_lost, lost
+from .stopping import is_stalled, warn_if_falling
 
 __all__ = ["Run"]
 
@@ -37,7 +41,7 @@ class Run:
     def __init__(
         self,
         ensemble: Ensemble,
-        data: Data | tuple[Tensor, Tensor],
+        data: Any,
         recipe: Recipe,
         place: Place,
         out: str | Path | None,
@@ -46,14 +50,17 @@ class Run:
         tensorboard: bool,
         checkpoint_seconds: float,
     ):
+        self.data, size = as_data(data, ensemble.task)
+        if size is not None and recipe.batch_size == Recipe.batch_size:
+            recipe = replace(recipe, batch_size=size)
         self.ensemble, self.recipe, self.method = ensemble, recipe, ensemble.method
-        self.data = data if isinstance(data, Data) else Data.given(*data, ensemble.task)
         self.sequential = recipe.sequential and self.method.members > 1
-        _check(ensemble, recipe, self.data, self.sequential)
+        refuse(ensemble, recipe, self.data, self.sequential)
         if recipe.held_out and self.data.validation is None:
             self.data = self.data.with_validation(recipe.held_out, recipe.seed)
         self.fabric = open_fabric(place, recipe.precision)
-        self.batches = Batches(self.data, recipe, ensemble, self.fabric)
+        self.batches = batches_of(self.data, recipe, ensemble, self.fabric)
+        self.reduction = recipe.reduction or self.method.reduction
         self.criterion = "cross_entropy" if self.data.task == "classification" else "gaussian_nll"
         self.epochs = recipe.epochs * (ensemble.members if self.sequential else 1)
         self.epoch = self.first = self.step = 0  # epochs done, batches done in this one, batches done in all
@@ -74,6 +81,35 @@ class Run:
         self.asked = self.overdue = 0.0
 
     # -- asked by the loop ---------------------------------------------------------------------------------------------
+
+    @property
+    def over(self) -> bool:
+        """Whether training is over: by its number of epochs, or because it got no better."""
+        return self.epoch >= self.epochs or self.stalled
+
+    @property
+    def stalled(self) -> bool:
+        """Whether the held-out score of these members has not become better for the recipe's patience."""
+        if not self.recipe.patience:
+            return False
+        born, sign = self.method.birth_after(self.recipe.epochs) or 0, 1 if self.recipe.best_by == "nll" else -1
+        rows = [row for row in self.history if row["epoch"] > born]
+        return is_stalled([sign * row[f"validation_{self.recipe.best_by}"] for row in rows], self.recipe.patience)
+
+    def awaited(self, batches: Iterator[Step]) -> Iterator[Step]:
+        """The same batches; the time that the loop waits for them is counted."""
+        while True:
+            asked = time.monotonic()
+            step = next(batches, None)
+            self.tally.waited += time.monotonic() - asked
+            if step is None:
+                return
+            yield step
+
+    @property
+    def streams(self) -> bool:
+        """Whether examples come in an order that no one can begin in its middle."""
+        return isinstance(self.data.train.x, Stream)
 
     @property
     def alone(self) -> int | None:
@@ -128,11 +164,13 @@ class Run:
 
     def note(self, value: float, outputs: Tensor, step: Step) -> None:
         """Keep the books of a step; save now and then, and at once when asked to stop."""
-        self.tally.add(value, outputs, step.y, step.per_member)
+        per_member = value / len(outputs) if self.reduction == "sum" else value
+        self.tally.add(per_member, outputs, step.y, step.per_member)
         self.bar.advance()
         between_moves = self.first % self.recipe.accumulate == 0 and self.first < self.batches.per_epoch
         if between_moves and (self.overdue or self.asked):
-            self.save()
+            if not self.streams:
+                self.save()
             self._stop_if_asked()
 
     def end_epoch(self, after_epoch: Callable[[int], None]) -> None:
@@ -157,18 +195,17 @@ class Run:
             self.born = self.moves
             self.average, self.best = Average(), Best()  # of members that are no more
             self.adopt_members()
-        if within == self.recipe.epochs:
+        self.history.append({**row, **self.tally.times()})
+        if within == self.recipe.epochs or self.stalled:
             self._settle(alone)
-        self.history.append({**row, "seconds": self.tally.seconds()})
         self.bar.epoch(self.history[-1])
         self.tally = Tally(self.data.task, self.data.target_std)
-        last = self.epoch == self.epochs
         self.keep_state(within)
-        if last or self.asked or agree(self.fabric, time.monotonic() - self.saved_at)[0] > min(1.0, self.every):
+        if self.over or self.asked or agree(self.fabric, time.monotonic() - self.saved_at)[0] > min(1.0, self.every):
             self.save()
         after_epoch(self.epoch)
         self.ensemble.train()
-        if not last:
+        if not self.over:
             self._stop_if_asked()
 
     def keep_state(self, epoch: int) -> None:
@@ -179,8 +216,8 @@ class Run:
             prepare_folder(folder)
             checkpoint.write(folder, self.step, state, {"epoch": self.epoch}, keep=self.epochs + 1)
 
-    def conclude(self) -> None:
-        """Make the final ensemble: what was gathered, fresh norms; write the model."""
+    def conclude(self, warn: bool) -> None:
+        """Make the final ensemble: what was gathered, fresh norms; write the model; say what is left to be wished."""
         self.method.conclude(self.ensemble)
         if self.method.renews_norms or self.recipe.average_from is not None:
             refresh_norms(self.ensemble, self.batches.plain(), self.recipe.seed)
@@ -188,6 +225,14 @@ class Run:
         if self.out is not None and self.fabric.global_rank == 0:
             self.log.write(self.history)
             save_model(self.ensemble, self.out / "model.safetensors")
+        self.bar.total()
+        if self.epoch < self.epochs:
+            self.bar.say(
+                f"stopped after epoch {self.epoch}: no better validation {self.recipe.best_by} for "
+                f"{self.recipe.patience} epochs"
+            )
+        elif warn and self.fabric.global_rank == 0:
+            warn_if_falling(self.history, self.recipe.epochs)
         self.fabric.barrier()
 
     # -- around the loop -----------------------------------------------------------------------------------------------
@@ -255,23 +300,3 @@ class Run:
 def _apart(method: Method, recipe: Recipe) -> bool:
     """Whether each member needs an optimizer of its own."""
     return method.takes_turns or recipe.sequential or recipe.optimizer == "lamb"
-
-
-def _check(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> None:
-    """Refuse, before anything is spent, what cannot end well."""
-    method, name = ensemble.method, type(ensemble.method).__name__
-    if data.task != ensemble.task:
-        raise TrainingError(f"data and ensemble must have one task; got {data.task} and {ensemble.task}")
-    method.check_epochs(recipe.epochs)
-    born = method.birth_after(recipe.epochs)
-    if born is not None and not 0 < born < recipe.epochs:
-        raise ConfigError(f"members must be born after 1 to {recipe.epochs - 1} epochs; got {born}. Train longer")
-    if sequential and set(ensemble.shared) & {n for n, p in ensemble.named_parameters() if p.requires_grad}:
-        raise TrainingError(f"members that train one after another must share nothing; those of {name} share weights")
-    gathers = any(method.collects(e, recipe.epochs) for e in range(1, recipe.epochs + 1))
-    if recipe.keep == "best" and gathers:
-        raise TrainingError(f"keep='best' keeps one epoch's weights; {name} gathers those of several epochs")
-    if recipe.keep == "best" and recipe.best_by == "accuracy" and data.task != "classification":
-        raise TrainingError(f"best_by='accuracy' is for classification; got {data.task}. Use best_by='nll'")
-    if recipe.order == "own" and (method.arranges_batches or method.takes_turns) and method.members > 1:
-        raise TrainingError(f"order='own' gives each member its own batches; {name} decides that itself")
