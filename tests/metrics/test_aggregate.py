@@ -49,7 +49,7 @@ def test_batches_equal_all_at_once(batch: int):
     logits, labels = random_case(examples=500 if batch > 1 else 60)
     prediction = Prediction.from_logits(logits)
     expected = classification_metrics(prediction, labels) | diversity_metrics(prediction, labels)
-    accumulator = stream(logits, labels, batch, keep=True)
+    accumulator = stream(logits, labels, batch, keep=True, rank_classes=True)
     found = accumulator.compute()
     assert list(found) == list(expected) and accumulator.count == len(labels)
     for name, value in expected.items():
@@ -62,7 +62,8 @@ def test_without_keeping_only_rankings_are_missing():
     expected = classification_metrics(prediction, labels) | diversity_metrics(prediction, labels)
     found = stream(logits, labels, 50).compute()
     missing = set(expected) - set(found)
-    assert missing == {f"{p}{n}" for p in ("", "member_", "gain_") for n in ("adaptive_ece", "aurc")}
+    ranked = {f"{p}{n}" for p in ("", "member_", "gain_") for n in ("adaptive_ece", "aurc")}
+    assert missing == ranked | {"class_auroc", "class_auprc"}
     assert all(found[name] == pytest.approx(expected[name], abs=1e-12) for name in found)
 
 
@@ -73,6 +74,10 @@ def test_memory_does_not_grow_with_examples():
     kept = stream(logits, labels, 50, keep=True)
     per_example = 6 + 2 * (1 + 3) + 2  # scores; confidence and hit of the ensemble and 3 members; NLL and Brier
     assert numbers_held(kept) - numbers_held(many) == 2000 * per_example
+    ranked = stream(logits, labels, 50, keep=True, rank_classes=True)
+    assert numbers_held(ranked) - numbers_held(kept) == 2000 * (5 + 1)  # a probability of every class, and the label
+    two = stream(logits[:, :, :2], labels % 2, 50, keep=True, rank_classes=True)
+    assert numbers_held(two) - numbers_held(stream(logits[:, :, :2], labels % 2, 50, keep=True)) == 2000 * 2
 
 
 def test_curves_and_example_values_are_those_of_all_examples():
@@ -131,7 +136,7 @@ def test_predictions_and_pixels_are_taken_too():
     generator = torch.Generator().manual_seed(2)
     logits = torch.randn(2, 6, 4, 3, 3, generator=generator, dtype=torch.float64)
     labels = torch.randint(4, (6, 3, 3), generator=generator)
-    accumulator = Accumulator(keep=True)
+    accumulator = Accumulator(keep=True, rank_classes=True)
     for rows in (slice(0, 4), slice(4, 6)):
         accumulator.add(Prediction.from_logits(logits[:, rows]), labels[rows])
     expected = classification_metrics(Prediction.from_logits(logits), labels)

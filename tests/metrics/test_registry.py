@@ -11,8 +11,9 @@ import multum
 from multum import metrics
 from multum.comparing.columns import columns, columns_of, value_of
 from multum.metrics import registry
+from multum.metrics.computations import Mean, Pairs, Sums, Whole
 from multum.metrics.evaluate import measure
-from multum.metrics.registry import CLASSES, NUMBERS, Mean, Metric, Pairs, Sums, Whole
+from multum.metrics.registry import CLASSES, NUMBERS, Metric
 
 ERROR = Metric(
     *("label_gap", "label gap", "", "lower", "quality", "1 - p of the label", CLASSES),
@@ -77,8 +78,10 @@ def test_a_toy_metric_of_regressions(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_columns_keep_their_order():
-    classification = "accuracy nll ece brier aurc gain_nll params macs latency train_seconds auroc aupr fpr95"
-    classification += " cacc cnll cece disagreement mutual_information"
+    classification = "accuracy nll ece brier aurc balanced_accuracy f1 class_auroc class_auprc gain_nll"
+    classification += (
+        " params macs latency train_seconds auroc aupr fpr95 cacc cnll cece disagreement mutual_information"
+    )
     regression = "rmse nll coverage_95 width_95 quantile_error gain_nll params macs latency train_seconds"
     regression += " epistemic_share"
     assert [c.key for c in columns_of("classification", lambda key: True)] == classification.split()

@@ -2,7 +2,8 @@
 
     classification_metrics, regression_metrics, diversity_metrics, detection    every metric of whole arrays, by name
     Accumulator                                                                 the same numbers, batch by batch
-    fit_temperature, fit_sets, fit_intervals, fit_abstention                    rules fitted on held-out examples
+    per_class                                                                   the same class by class
+    fit_temperature, fit_sets, fit_intervals, fit_abstention, fit_threshold     rules fitted on held-out examples
     over_seeds, paired_t, signed_rank                                           how sure the numbers are
     catalogue                                                                   what there is, as plain data
 
@@ -29,6 +30,7 @@ from .classification import accuracy, brier, example_brier, example_correct, exa
 from .conformal import ConformalIntervals, ConformalSets, conformal_quantile, fit_intervals, fit_sets
 from .diversity import disagreement, disagreement_matrix
 from .ood import SCORES, aupr, auroc, fpr95, fpr_at_recall, histogram, scores
+from .per_class import PerClass, Threshold, confusion_matrix, fit_threshold, per_class
 from .registry import METRICS, Metric, catalogue
 from .regression import QuantileCurve, coverage, in_units, mean_width, pit, quantile_curve, rmse
 from .selective import Abstention, RiskCoverage, aurc, fit_abstention, risk_coverage
@@ -44,6 +46,7 @@ __all__ = [
     "ConformalIntervals",
     "ConformalSets",
     "Metric",
+    "PerClass",
     "QuantileCurve",
     "ReliabilityCurve",
     "RiskCoverage",
@@ -51,6 +54,7 @@ __all__ = [
     "Speed",
     "Speeds",
     "Temperature",
+    "Threshold",
     "accuracy",
     "adaptive_ece",
     "aupr",
@@ -61,6 +65,7 @@ __all__ = [
     "classification_metrics",
     "compare_speed",
     "conformal_quantile",
+    "confusion_matrix",
     "coverage",
     "detection",
     "disagreement",
@@ -74,6 +79,7 @@ __all__ = [
     "fit_intervals",
     "fit_sets",
     "fit_temperature",
+    "fit_threshold",
     "fpr95",
     "fpr_at_recall",
     "histogram",
@@ -82,6 +88,7 @@ __all__ = [
     "nll",
     "over_seeds",
     "paired_t",
+    "per_class",
     "per_member",
     "pit",
     "quantile_curve",

@@ -7,8 +7,7 @@ asked to, and never to the outputs themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -16,11 +15,28 @@ from torch import Tensor
 from ..errors import MetricError
 from ..outputs.prediction import Prediction, RegressionPrediction
 from . import ood
+from .batches import (
+    CONFIDENCE,
+    CONFUSION,
+    CORRECT,
+    GAPS,
+    LABELS,
+    SCORES,
+    Table,
+    batch_of,
+    class_scores_of,
+    diversity_of,
+    joined,
+    table_of,
+    whole_table,
+    with_gains,
+)
 from .calibration import ReliabilityCurve, curve_of_sums
-from .classification import Classified
+from .computations import Detection, Mean, Whole
 from .diversity import PairSums, pair_sums
-from .inputs import check_labels, check_prediction, check_targets
-from .registry import CLASSES, NUMBERS, Detection, Mean, Pairs, Sums, Whole, computed
+from .inputs import check_targets
+from .per_class import MOST_CLASSES, PerClass
+from .registry import CLASSES, NUMBERS, computed
 from .regression import in_units
 
 __all__ = [
@@ -32,16 +48,14 @@ __all__ = [
     "regression_metrics",
 ]
 
-SLICE = 2**20  # numbers worked on at once: they stay in the cache, and memory does not grow with the examples
-CONFIDENCE, CORRECT = "confidence", "accuracy"  # of every example: what rankings are made of
 
-Table: TypeAlias = dict[str, Tensor]  # by metric; of the ensemble, then of each member: [1 + members, ...]
-
-
-def classification_metrics(prediction: Prediction, labels: Tensor, *, bins: int = 15) -> dict[str, float]:
+def classification_metrics(
+    prediction: Prediction, labels: Tensor, *, bins: int = 15, positive: int = 1
+) -> dict[str, float]:
     """Every metric of the ensemble, the mean of its members (``member_NAME``), and the gain (``gain_NAME``).
 
-    gain = ensemble - mean member. It is never positive for nll and brier, which are convex in p.
+    gain = ensemble - mean member. It is never positive for nll and brier, which are convex in p. Of two classes
+    ``positive`` is the one that f1, class_auroc and class_auprc are about; of more, they are means over classes.
 
     **Shape**: prediction of ``[members, batch, classes, ...]``; labels ``[batch, ...]``.
 
@@ -52,10 +66,10 @@ def classification_metrics(prediction: Prediction, labels: Tensor, *, bins: int 
     >>> round(numbers["nll"], 5), round(numbers["member_nll"], 5)
     (0.74444, 0.96581)
     """
-    return _with_gains(_whole_table(prediction, labels, bins))
+    return with_gains(whole_table(prediction, labels, bins, positive))
 
 
-def per_member(prediction: Prediction, labels: Tensor, *, bins: int = 15) -> dict[str, Tensor]:
+def per_member(prediction: Prediction, labels: Tensor, *, bins: int = 15, positive: int = 1) -> Table:
     """Every metric of every member alone, each ``[members]``, float64.
 
     **Shape**: prediction of ``[members, batch, classes, ...]``; labels ``[batch, ...]``.
@@ -64,7 +78,7 @@ def per_member(prediction: Prediction, labels: Tensor, *, bins: int = 15) -> dic
     >>> per_member(Prediction.from_logits(logits), torch.tensor([0]))["accuracy"]
     tensor([1., 0.], dtype=torch.float64)
     """
-    table = _whole_table(prediction, labels, bins)
+    table = whole_table(prediction, labels, bins, positive)
     return {key: values[1:] for key, values in table.items() if len(values) > 1}
 
 
@@ -78,7 +92,7 @@ def diversity_metrics(prediction: Prediction, labels: Tensor | None = None) -> d
     >>> {name: round(value, 5) for name, value in numbers.items()}
     {'disagreement': 0.5, 'kl': 0.40101, 'kl_both': 0.38463, 'mutual_information': 0.12699}
     """
-    return _diversity(pair_sums(prediction, labels))
+    return diversity_of(pair_sums(prediction, labels))
 
 
 def regression_metrics(
@@ -103,7 +117,7 @@ def regression_metrics(
     for metric, how in computed(NUMBERS, Mean, Whole):
         rows = [prediction, *(alone if metric.of_members else ())]
         table[metric.key] = torch.tensor([how.of(row, targets) for row in rows], dtype=torch.float64)
-    return _with_gains(table)
+    return with_gains(table)
 
 
 def detection(
@@ -137,8 +151,9 @@ class Accumulator:
     """Sums over batches: the same numbers as `classification_metrics` and `diversity_metrics` on all examples at once.
 
     ``keep`` holds on to each example's scores, confidences, hits and losses, for the metrics that rank all examples and
-    for paired tests: 37 + 5 M bytes per example for M members in float32. Without labels (OOD data) only diversity and
-    scores come out.
+    for paired tests: 37 + 5 M bytes per example for M members in float32. ``rank_classes`` also holds on to labels and
+    to the probability of every class (of two: of the positive one), for class_auroc, class_auprc and thresholds.
+    Without labels (OOD data) only diversity and scores come out.
 
     >>> accumulator = Accumulator()
     >>> accumulator.add(torch.eye(3).expand(2, 3, 3), torch.arange(3))
@@ -148,9 +163,8 @@ class Accumulator:
     (4, 0.75, 0.0)
     """
 
-    def __init__(self, *, bins: int = 15, keep: bool = False):
-        self.bins = bins
-        self.keep = keep
+    def __init__(self, *, bins: int = 15, keep: bool = False, rank_classes: bool = False, positive: int = 1):
+        self.bins, self.keep, self.rank_classes, self.positive = bins, keep, rank_classes, positive
         self._pairs: PairSums | None = None
         self._sums: Table | None = None
         self._values: list[Table] = []
@@ -170,9 +184,12 @@ class Accumulator:
         pairs = pair_sums(prediction, labels)
         pairs = pairs if self._pairs is None else self._pairs + pairs
         if labels is not None:
-            batch, values = _batch(prediction, labels, self.bins)
+            batch, values = batch_of(prediction, labels, self.bins)
             self._sums = batch if self._sums is None else {key: total + batch[key] for key, total in self._sums.items()}
-            if self.keep:
+            values = values if self.keep else {}
+            if self.rank_classes:
+                values |= class_scores_of(prediction, labels, self.positive)
+            if values:
                 self._values.append(values)
         if self.keep:
             self._scores.append({name: score.flatten().cpu() for name, score in ood.scores(prediction).items()})
@@ -182,14 +199,14 @@ class Accumulator:
         """Everything measured so far by name: `classification_metrics` (with labels), then `diversity_metrics`."""
         pairs = self._added()
         if self._sums is None:
-            return _diversity(pairs)
-        table = _table(self._sums, _joined(self._values), self.count, self.bins)
-        return _with_gains(table) | _diversity(pairs)
+            return diversity_of(pairs)
+        table = table_of(self._sums, joined(self._values), self.count, self.bins, self.positive)
+        return with_gains(table) | diversity_of(pairs)
 
     def scores(self) -> Table:
         """Every example's scores by name, as :func:`multum.metrics.scores` gives them, for `detection`."""
         self._check_kept("scores")
-        return _joined(self._scores)
+        return joined(self._scores)
 
     def confidence_and_correct(self) -> tuple[Tensor, Tensor]:
         """Every example's confidence and whether it is right, for curves: ``[examples]`` each."""
@@ -198,7 +215,23 @@ class Accumulator:
 
     def example_values(self) -> Table:
         """What each example contributes to the ensemble's accuracy, NLL, ..., for paired tests: ``[examples]`` each."""
-        return {key: rows[0] for key, rows in self._labelled_values("values").items() if key != CONFIDENCE}
+        values = self._labelled_values("values")
+        return {metric.key: values[metric.key][0] for metric, _ in computed(CLASSES, Mean) if metric.per_example}
+
+    def class_scores(self) -> tuple[Tensor, Tensor]:
+        """The probability of every class, or of the positive one of two, and the labels: ``[..., n]`` and ``[n]``."""
+        if not self.rank_classes:
+            raise MetricError("probabilities of classes must be kept; got none. Use Accumulator(rank_classes=True)")
+        self._labelled()
+        values = joined(self._values)
+        return values[SCORES], values[LABELS][0]
+
+    def per_class(self) -> PerClass:
+        """Precision, recall, F1, support and calibration of every class, from sums alone."""
+        sums = self._labelled()
+        if CONFUSION not in sums:
+            raise MetricError(f"a confusion matrix must have at most {MOST_CLASSES} classes; got more")
+        return PerClass(sums[CONFUSION], sums[GAPS].abs().sum(1) / self.count)
 
     def reliability(self) -> ReliabilityCurve:
         """The ensemble's reliability diagram, from sums alone."""
@@ -222,7 +255,7 @@ class Accumulator:
     def _labelled_values(self, what: str) -> Table:
         self._check_kept(what)
         self._labelled()
-        return _joined(self._values)
+        return joined(self._values)
 
     def _check_kept(self, what: str) -> None:
         if not self.keep or not self.count:
@@ -230,71 +263,3 @@ class Accumulator:
                 f"{what} of all examples need keep=True and at least one batch; got keep={self.keep}, "
                 f"{self.count} examples. Use Accumulator(keep=True)"
             )
-
-
-def _whole_table(prediction: Prediction, labels: Tensor, bins: int) -> Table:
-    check_prediction(prediction)
-    sums, values = _batch(prediction, labels, bins)
-    return _table(sums, values, values[CORRECT].shape[1], bins)
-
-
-def _batch(prediction: Prediction, labels: Tensor, bins: int) -> tuple[Table, Table]:
-    """What adds up over batches, ``[1 + members, ...]``, and what each example contributes, ``[..., examples]``."""
-    labels = check_labels(labels, prediction.logits[0])
-    values: dict[str, list[Tensor]] = {}
-    for log_probs in (prediction.log_probs, *(z.log_softmax(1) for z in prediction.logits)):
-        for key, own in _example_values(log_probs, labels).items():
-            values.setdefault(key, []).append(own)
-    ranked = list(zip(values[CONFIDENCE], values[CORRECT], strict=True))
-    sums, kept = {}, {CONFIDENCE: values[CONFIDENCE]}
-    for metric, how in computed(CLASSES, Mean, Sums):
-        if isinstance(how, Mean):
-            totals = [own.double().sum() for own in values[metric.key]]
-        else:
-            totals = [how.sums(confidence, correct, bins) for confidence, correct in ranked]
-        sums[metric.key] = torch.stack(totals).cpu()
-        if metric.per_example:  # rankings ask for the members' hits too, nothing for their other values
-            kept[metric.key] = values[metric.key][: None if metric.key == CORRECT else 1]
-    return sums, {key: torch.stack(rows).cpu() for key, rows in kept.items()}
-
-
-def _example_values(log_probs: Tensor, labels: Tensor) -> Table:
-    """The confidence and the value of every `Mean`, of each example; slice by slice."""
-    step = max(1, SLICE // max(1, log_probs[:1].numel()))
-    slices = (Classified(*rows) for rows in zip(log_probs.split(step), labels.split(step), strict=True))
-    of = {CONFIDENCE: lambda examples: examples.confidence, **{m.key: how.values for m, how in computed(CLASSES, Mean)}}
-    return _joined([{key: values(s).flatten() for key, values in of.items()} for s in slices])
-
-
-def _joined(parts: Sequence[Table]) -> Table:
-    return {key: torch.cat([part[key] for part in parts], dim=-1) for key in (parts[0] if parts else ())}
-
-
-def _table(sums: Table, values: Table, count: int, bins: int) -> Table:
-    """Every metric that sums give, and where each example's values were kept also those that rank examples."""
-    table: Table = {}
-    for metric, how in computed(CLASSES, Mean, Sums, *([Whole] if values else [])):
-        if isinstance(how, Mean):
-            numbers = [how.then(mean) for mean in (sums[metric.key] / count).tolist()]
-        elif isinstance(how, Sums):
-            numbers = [how.then(row) for row in sums[metric.key]]
-        else:
-            numbers = [how.of(*row, bins) for row in zip(values[CONFIDENCE], values[CORRECT], strict=True)]
-        table[metric.key] = torch.tensor(numbers[: None if metric.of_members else 1], dtype=torch.float64)
-    return table
-
-
-def _with_gains(table: Table) -> dict[str, float]:
-    """The ensemble's metrics, the members' means and the differences; members follow the ensemble in each row."""
-    ensemble = {key: float(values[0]) for key, values in table.items()}
-    means = {key: float(values[1:].mean()) for key, values in table.items() if len(values) > 1}
-    return {
-        **ensemble,
-        **{f"member_{key}": mean for key, mean in means.items()},
-        **{f"gain_{key}": ensemble[key] - mean for key, mean in means.items()},
-    }
-
-
-def _diversity(sums: PairSums) -> dict[str, float]:
-    labelled = sums.both_right is not None
-    return {metric.key: how.of(sums) for metric, how in computed(CLASSES, Pairs) if labelled or not how.labels}

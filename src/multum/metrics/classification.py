@@ -50,9 +50,14 @@ class Classified:
         return self._best[0]
 
     @property
+    def predicted(self) -> Tensor:
+        """argmax_c p_c, ``[batch, ...]``."""
+        return self._best[1]
+
+    @property
     def correct(self) -> Tensor:
         """Whether the predicted class is the label, ``[batch, ...]``."""
-        return self._best[1] == self.labels
+        return self.predicted == self.labels
 
 
 def accuracy(scores: Tensor, labels: Tensor) -> float:

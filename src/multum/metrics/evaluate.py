@@ -21,8 +21,9 @@ from ..ensemble import Ensemble
 from ..errors import DataError, MetricError
 from ..outputs.prediction import Prediction, RegressionPrediction, predict
 from .aggregate import Accumulator, detection, regression_metrics
+from .computations import Mean, Shifted
 from .ood import histogram
-from .registry import CLASSES, NUMBERS, Mean, Shifted, computed
+from .registry import CLASSES, NUMBERS, computed
 from .regression import in_units, quantile_curve
 from .selective import risk_coverage
 

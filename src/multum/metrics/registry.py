@@ -1,16 +1,7 @@
 """Every metric, once: what it means, in which unit, which end is the good one, and how it is computed.
 
 `multum.evaluate`, tables of whole arrays, sums over batches, the columns of a comparison and the documentation all read
-`METRICS`. A new metric is one entry there.
-
-How a metric is computed says what a stream must hold on to:
-
-    Mean        the mean of a value per example               a sum
-    Sums        a function of sums over examples              these sums
-    Whole       of all examples at once (rankings, say)       a confidence and a hit per example
-    Pairs       of sums over pairs of members                 `PairSums`
-    Detection   of the ranking of test and OOD examples       one score per example
-    Shifted     another metric on corrupted examples          nothing of its own
+`METRICS`. A new metric is one entry there. How a metric is computed: computations.py.
 """
 
 from __future__ import annotations
@@ -19,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Any, TypeAlias
+from typing import Any
 
 from torch import Tensor
 
@@ -27,62 +18,11 @@ from ..outputs.prediction import RegressionPrediction
 from . import ood, regression
 from .calibration import adaptive_ece, bin_sums, ece_of_sums
 from .classification import example_brier, example_nll
-from .diversity import PairSums
+from .computations import Computation, Counts, Detection, Mean, Pairs, Ranks, Shifted, Sums, Whole
+from .per_class import balanced_accuracy, f1
 from .selective import aurc
 
-__all__ = ["METRICS", "Detection", "Mean", "Metric", "Pairs", "Shifted", "Sums", "Whole", "catalogue", "computed"]
-
-
-@dataclass(frozen=True)
-class Mean:
-    """The mean over examples of `values`: of a `Classified`, or of a regression's prediction and targets."""
-
-    values: Callable[..., Tensor]  # [batch, ...]
-    then: Callable[[float], float] = float  # from the mean to the metric
-
-    def of(self, *examples: Any) -> float:
-        """The metric of some examples, all at once."""
-        return self.then(float(self.values(*examples).double().mean()))
-
-
-@dataclass(frozen=True)
-class Sums:
-    """`then` of sums over examples: `sums` takes confidences, hits and the number of bins."""
-
-    sums: Callable[[Tensor, Tensor, int], Tensor]
-    then: Callable[[Tensor], float]
-
-
-@dataclass(frozen=True)
-class Whole:
-    """Of all examples at once: confidences, hits and the number of bins; or a regression's prediction and targets."""
-
-    of: Callable[..., float]
-
-
-@dataclass(frozen=True)
-class Pairs:
-    """Of the sums over pairs of members."""
-
-    of: Callable[[PairSums], float]
-    labels: bool = False  # whether it needs labels
-
-
-@dataclass(frozen=True)
-class Detection:
-    """How well a score ranks OOD examples above test examples, from `ood.hits`."""
-
-    of: Callable[[Tensor, Tensor], float]
-
-
-@dataclass(frozen=True)
-class Shifted:
-    """The mean of another metric over corruptions and severities."""
-
-    of: str
-
-
-Computation: TypeAlias = Mean | Sums | Whole | Pairs | Detection | Shifted
+__all__ = ["CLASSES", "METRICS", "NUMBERS", "Metric", "catalogue", "computed"]
 
 
 @dataclass(frozen=True)
@@ -105,6 +45,7 @@ class Metric:
     per_example: bool = False  # kept for every test example, so that two methods can be compared example by example
     of_members: bool = True  # a Mean, Sums or Whole: also of each member alone, with the gain of the ensemble
     column: bool = True  # whether a comparison shows it
+    uneven: bool = False  # shown there only for two classes, or for classes of very different sizes
     read: Callable[[Mapping[str, Any]], float | None] | None = None  # from a cell's result; None: its number `key`
 
     def described(self) -> dict[str, Any]:
@@ -116,6 +57,8 @@ class Metric:
         if isinstance(self.of, Detection):  # the mean over OOD sets, of the score that everybody reports
             cells = [scores["msp"][self.key] for scores in result["numbers"].get("ood", {}).values()]
             return sum(cells) / len(cells) if cells else None
+        if self.uneven and not result["numbers"].get("by_class", {}).get("uneven"):
+            return None
         return self.read(result) if self.read is not None else result["numbers"].get(self.key)
 
 
@@ -204,6 +147,15 @@ METRICS: tuple[Metric, ...] = (
         *("aurc", "AURC", "%", "lower", "quality", "risk of answering the surest examples, over all coverages"),
         task=CLASSES,
         of=Whole(lambda confidence, correct, bins: aurc(confidence, correct)),
+    ),
+    *(
+        Metric(key, title, "%", "higher", "quality", help, CLASSES, of, uneven=True)
+        for key, title, of, help in (
+            ("balanced_accuracy", "balanced acc.", Counts(balanced_accuracy), "mean over classes of the share right"),
+            ("f1", "F1", Counts(f1), "F1 of the positive class of two, or the mean over classes"),
+            ("class_auroc", "class AUROC", Ranks(ood.auroc_of_hits), "ranking of a class against the rest"),
+            ("class_auprc", "class AUPRC", Ranks(ood.aupr_of_hits), "average precision of a class against the rest"),
+        )
     ),
     Metric(
         *("nll_moments", "NLL of moments", "", "lower", "quality", "NLL of one Gaussian with the mixture's moments"),
