@@ -198,6 +198,9 @@ def evaluate(
         bool, Option("--shift", help="Also under the 15 corruptions of CIFAR-C, 5 severities each")
     ] = False,
     speed: Annotated[bool, Option("--speed", help="Also time predictions and measure memory")] = False,
+    cost_ratio: Annotated[
+        float | None, Option(help="Of two classes: what a missed positive costs, in false alarms")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure what a trained ensemble's uncertainty is worth.
@@ -208,7 +211,8 @@ def evaluate(
     """
     from .runs.evaluate import evaluate_run, tables
 
-    numbers = evaluate_run(run, ood or [], data=data, shift=shift, speed=speed, progress=not as_json)
+    options = {"data": data, "shift": shift, "speed": speed, "cost_ratio": cost_ratio}
+    numbers = evaluate_run(run, ood or [], **options, progress=not as_json)
     print_json(numbers) if as_json else show(*tables(numbers))
 
 

@@ -57,7 +57,7 @@ def test_files_table_and_a_default_ood_set(sequential: tuple[Path, dict[str, Any
         assert len(packed["values"][key]["seeds"]) == 2, key
     assert document["advice"]["label"] in ("single", "packed:members=2")
     curves = {(c["label"], c["seed"]): set(c["curves"]) for c in document["cells"]}
-    assert curves["single", 0] == {"reliability", "risk_coverage", "histograms", "training"}
+    assert curves["single", 0] == {"reliability", "risk_coverage", "histograms", "by_class", "training"}
     assert curves["packed:members=2", 1] == {*curves["single", 0], "disagreement"}
 
 

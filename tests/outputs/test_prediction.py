@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from multum.errors import ConfigError
 from multum.metrics.aggregate import diversity_metrics
 from multum.outputs import prediction as module
+from multum.outputs import regression
 from multum.outputs.prediction import Prediction, RegressionPrediction, mean_and_variance, predict
 
 SUMMARIES = ("confidence", "entropy", "mutual_information", "variation_ratio", "labels")
@@ -341,8 +342,8 @@ def test_batch_sizes_that_are_refused(batch_size: int):
 
 
 def test_docstring_examples():
-    results = doctest.testmod(module)
-    assert results.attempted > 10 and results.failed == 0
+    results = [doctest.testmod(m) for m in (module, regression)]
+    assert sum(r.attempted for r in results) > 10 and not any(r.failed for r in results)
 
 
 def test_one_member_has_no_mutual_information_not_even_by_rounding():

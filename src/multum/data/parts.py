@@ -72,6 +72,7 @@ class Data:
     target_std: float = 1.0
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
     table: Table | None = None  # how rows of a csv or parquet file become examples
+    counts: tuple[float, ...] = ()  # training examples of each class, where the training part is not here
 
     @classmethod
     def given(cls, x: Tensor, y: Tensor, task: str) -> Data:
@@ -93,6 +94,8 @@ class Data:
         """What turns raw examples and targets into a network's, and is all that prediction needs."""
         names = {field.name for field in fields(Preparation)} - {"shape", "dtype"}
         values = {name: getattr(self, name) for name in names}
+        if self.task == "classification":
+            values["counts"] = tuple(self.class_counts.tolist())
         return Preparation(shape=self.shape, dtype=self.train.x.dtype, **values)
 
     @cached_property
@@ -119,6 +122,20 @@ class Data:
     def class_names(self) -> tuple[str, ...]:
         """A name for every class: its own, else its number."""
         return self.preparation.class_names
+
+    @property
+    def class_counts(self) -> Tensor:
+        """How many training examples each class has, [classes]; of class probabilities, their sums."""
+        y = self.train.y
+        if self.counts:
+            return torch.tensor(self.counts)
+        return y.sum(0) if y.is_floating_point() else y.bincount(minlength=self.outputs)
+
+    @property
+    def positive(self) -> int:
+        """Of two classes the positive one: the rarer in training, or the second where both are equally many."""
+        counts = self.class_counts
+        return 0 if len(counts) == 2 and bool(counts[0] < counts[1]) else 1
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw examples as a network's input: float32, standardised. Shape: kept, any leading dimensions."""

@@ -38,6 +38,7 @@ class Preparation:
     target_mean: Any = 0.0
     target_std: Any = 1.0
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
+    counts: tuple[float, ...] = ()  # training examples of each class
     table: Table | None = None  # how rows of a csv or parquet file become examples
 
     @property
@@ -76,7 +77,7 @@ class Preparation:
         """What `as_dict` gave; a DataError where it did not."""
         try:
             read = {name: _read(value) for name, value in values.items()}
-            read |= {"shape": tuple(read["shape"]), "classes": tuple(read["classes"])}
+            read |= {name: tuple(read[name]) for name in ("shape", "classes", "counts")}
             if read["table"] is not None:
                 from .tables import Table
 

@@ -19,6 +19,7 @@ from .batches import (
     CONFIDENCE,
     CONFUSION,
     CORRECT,
+    COUNTS,
     GAPS,
     LABELS,
     SCORES,
@@ -174,6 +175,11 @@ class Accumulator:
     def count(self) -> int:
         """How many examples have been added."""
         return 0 if self._pairs is None else self._pairs.count
+
+    @property
+    def classes(self) -> int:
+        """How many classes the networks tell apart."""
+        return self._labelled()[COUNTS].shape[2]
 
     def add(self, outputs: Tensor | Prediction, labels: Tensor | None = None) -> None:
         """Take one batch; where it is refused, nothing has changed.

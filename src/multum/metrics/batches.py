@@ -21,7 +21,7 @@ from .per_class import MOST_CLASSES, bins_of_gaps, class_counts, confusion_matri
 from .registry import CLASSES, computed
 
 __all__ = [
-    *("CONFIDENCE", "CONFUSION", "CORRECT", "GAPS", "LABELS", "SCORES", "Table"),
+    *("CONFIDENCE", "CONFUSION", "CORRECT", "COUNTS", "GAPS", "LABELS", "SCORES", "Table"),
     *("batch_of", "class_scores_of", "diversity_of", "joined", "table_of", "whole_table", "with_gains"),
 ]
 

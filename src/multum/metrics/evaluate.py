@@ -21,8 +21,10 @@ from ..ensemble import Ensemble
 from ..errors import DataError, MetricError
 from ..outputs.prediction import Prediction, RegressionPrediction, predict
 from .aggregate import Accumulator, detection, regression_metrics
+from .by_class import by_class, thresholds
 from .computations import Mean, Shifted
 from .ood import histogram
+from .per_class import MOST_CLASSES
 from .registry import CLASSES, NUMBERS, computed
 from .regression import in_units, quantile_curve
 from .selective import risk_coverage
@@ -72,6 +74,8 @@ def measure(
     ood: Mapping[str, Tensor] | None = None,
     shift: Sequence[str] = (),
     shift_examples: int | None = None,
+    cost_ratio: float | None = None,
+    held_out: Mapping[str, Tensor] | None = None,
     batch_size: int = 512,
     seed: int = 0,
     advance: Callable[[int], None] = lambda examples: None,
@@ -84,6 +88,9 @@ def measure(
         shift: corruptions by name; `numbers["shift"][name][severity]` has accuracy, nll and ece, and `numbers["cacc"]`,
             `["cnll"]`, `["cece"]` are the plain means over all of them.
         shift_examples: how many test examples are corrupted, chosen by the seed; None for all.
+        cost_ratio: of two classes, what a missed positive costs in false alarms: the threshold of the least cost is
+            among those that are chosen on the validation part, where the data has one.
+        held_out: the members' `outputs` on a validation part that is not here, and its `targets`.
         advance: called with the number of examples after every batch, for a progress bar.
     """
     _check(ensemble, data, batch_size, shift_examples)
@@ -92,8 +99,16 @@ def measure(
             raise MetricError("OOD sets and corruptions need task classification; got regression")
         return _regression(ensemble, data, batch_size, advance)
     run = partial(_accumulated, ensemble, data, batch_size=batch_size, advance=advance)
-    test = run(data.test, keep=True)
+    test = run(data.test, keep=True, rank_classes=data.outputs <= MOST_CLASSES)
     numbers: dict[str, Any] = {"examples": test.count, "members": ensemble.members, **test.compute()}
+    numbers["by_class"] = by_class(test, data)
+    if numbers["by_class"].get("positive") and (data.validation is not None or held_out is not None):
+        if data.validation is not None:
+            validation = run(data.validation, keep=False, rank_classes=True)
+        else:
+            validation = Accumulator(keep=False, rank_classes=True, positive=data.positive)
+            validation.add(Prediction.from_logits(held_out["outputs"]), held_out["targets"])
+        numbers["by_class"]["thresholds"] = thresholds(test, validation, data.positive, cost_ratio)
     outside = {}
     for name, x in (ood or {}).items():
         if x.shape[1:] != data.test.x.shape[1:]:
@@ -115,7 +130,8 @@ def measure(
         numbers |= {"shift": table, **_means(table)}
         severity = _severities(numbers["accuracy"], table)
     msp = {name: scores["msp"] for name, scores in outside.items()}
-    return Measured(numbers, _classification_curves(test, msp, severity), test.example_values())
+    curves = _classification_curves(test, msp, severity) | {"by_class": numbers["by_class"]}
+    return Measured(numbers, curves, test.example_values())
 
 
 def _check(ensemble: Ensemble, data: Data, batch_size: int, shift_examples: int | None) -> None:
@@ -145,10 +161,11 @@ def _accumulated(
     batch_size: int,
     advance: Callable[[int], None],
     keep: bool,
+    rank_classes: bool = False,
     labelled: bool = True,
     change: Callable[[Tensor], Tensor] = lambda x: x,
 ) -> Accumulator:
-    sums = Accumulator(keep=keep)
+    sums = Accumulator(keep=keep, rank_classes=rank_classes, positive=data.positive)
     for rows in _slices(len(part), batch_size):
         # Examples may be files that are decoded as they are indexed, so each batch is taken once.
         batch = change(part.x[rows])

@@ -79,12 +79,17 @@ class PerClass:
         """The number of examples of each class."""
         return self.counts[1]
 
+    def rows(self) -> list[dict[str, float]]:
+        """Each class: its support, precision, recall, f1 and ece."""
+        columns = {name: getattr(self, name).tolist() for name in ("support", "precision", "recall", "f1")}
+        columns["ece"] = self.calibration.tolist()
+        return [{"class": k, **{name: own[k] for name, own in columns.items()}} for k in range(len(self.confusion))]
+
     def frame(self) -> pd.DataFrame:
         """One row per class: support, precision, recall, f1, ece."""
         import pandas as pd
 
-        columns = {name: getattr(self, name).numpy() for name in ("support", "precision", "recall", "f1")}
-        return pd.DataFrame({"class": range(len(self.confusion)), **columns, "ece": self.calibration.numpy()})
+        return pd.DataFrame(self.rows())
 
 
 def per_class(prediction: Prediction, labels: Tensor, *, bins: int = 15) -> PerClass:

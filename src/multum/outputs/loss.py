@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import torch
@@ -17,7 +18,7 @@ from torch import Tensor
 from ..errors import ConfigError, did_you_mean
 from .prediction import at_least_float32, mean_and_variance
 
-__all__ = ["Criterion", "loss"]
+__all__ = ["ClassLoss", "Criterion", "loss"]
 
 # One member's outputs and targets -> a loss per example, or a scalar.
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
@@ -36,8 +37,9 @@ def loss(
     ``criterion`` is a name or a callable on one member's outputs and targets:
 
     - "cross_entropy" (the default): integer labels, or class probabilities in floating point (mixup).
-    - "gaussian_nll": outputs (mu, raw), v = softplus(raw) + 1e-6, the full 0.5 (log 2 pi v + (y - mu)^2 / v).
-    - "mse": (y - z)^2, targets shaped like one member's outputs.
+    - "focal", or a :class:`ClassLoss`: cross entropy with a weight for each class, and less for easy examples.
+    - "gaussian_nll": outputs (mu, raw) per target, v = softplus(raw) + 1e-6, 0.5 (log 2 pi v + (y - mu)^2 / v).
+    - "mse": (y - z)^2, targets shaped like one member's outputs; of one output also without its axis.
     - a callable such as ``nn.CrossEntropyLoss(weight=w)``: called for each member; losses per example are averaged.
 
     **Shape**: outputs ``[members, batch, ...]`` with classes on axis 2; targets ``[batch, ...]``, the same for every
@@ -59,39 +61,95 @@ def loss(
             raise ConfigError(
                 f"criterion must be a known name or a callable; got {criterion!r}. {did_you_mean(criterion, LOSSES)}"
             )
-        _check_outputs(outputs, axes=2 if criterion == "mse" else 3)
-        losses = LOSSES[criterion](at_least_float32(outputs), targets)
-        member_losses = losses.reshape(outputs.shape[0], -1).mean(1)
+        criterion, axes = LOSSES[criterion], 2 if criterion == "mse" else 3
+        _check_outputs(outputs, axes)
+        member_losses = criterion(at_least_float32(outputs), targets).reshape(outputs.shape[0], -1).mean(1)
+    elif isinstance(criterion, ClassLoss):
+        _check_outputs(outputs, axes=3)
+        member_losses = criterion(at_least_float32(outputs), targets).reshape(outputs.shape[0], -1).mean(1)
     else:
         _check_outputs(outputs, axes=2)
         member_losses = _call_per_member(criterion, outputs, targets)
     return member_losses.sum() if reduction == "sum" else member_losses.mean()
 
 
+@dataclass(frozen=True, eq=False)
+class ClassLoss:
+    """Cross entropy with a weight for each class, and with less weight on examples that are right already (focal loss).
+
+        l = sum_c y_c w_c (1 - p_c)^gamma (-log p_c)
+
+    y_c is 1 for the label's class; class probabilities (label smoothing, mixup) weigh every class by its share. Losses
+    are averaged over examples and not over weights, as torch's ``reduction="none"`` followed by a mean: so that half
+    batches, processes and accumulated steps add up to the whole.
+
+    **Shape**: outputs ``[members, batch, classes, ...]``; targets as `loss` takes them; a loss per example.
+
+    >>> half = torch.zeros(1, 1, 2)  # one member, one example, p = 1/2
+    >>> ClassLoss(weights=torch.tensor([3.0, 1.0]), gamma=1.0)(half, torch.tensor([0]))  # 3 * 1/2 * log 2
+    tensor([[1.0397]])
+    """
+
+    weights: Tensor | None = None  # w, [classes]; None: all 1
+    gamma: float = 0.0  # 0: plain cross entropy
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        targets = _class_targets(outputs, targets)
+        log_probs = outputs.log_softmax(2)
+        weights = outputs.new_ones(outputs.shape[2]) if self.weights is None else self.weights.to(outputs)
+        if len(weights) != outputs.shape[2]:
+            raise ConfigError(
+                f"weights must be one for each of {outputs.shape[2]} classes; got {len(weights)}. Give as many"
+            )
+        if not targets.is_floating_point():
+            log_probs = log_probs.gather(2, targets.unsqueeze(2)).squeeze(2)
+            return -weights[targets] * self._hardness(log_probs) * log_probs
+        weights = weights.view(-1, *[1] * (outputs.ndim - 3))
+        return -(targets * weights * self._hardness(log_probs) * log_probs).sum(2)
+
+    def _hardness(self, log_probs: Tensor) -> Tensor | float:
+        """(1 - p)^gamma, above 0: the root of 0 has no gradient."""
+        if self.gamma == 0:
+            return 1.0
+        return (-log_probs.expm1()).clamp_min(torch.finfo(log_probs.dtype).tiny) ** self.gamma
+
+
 def _cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """Folded, [(members batch), ...]: one kernel for all members."""
+    targets = _class_targets(outputs, targets)
+    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none", ignore_index=NEVER_A_LABEL)
+
+
+def _class_targets(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Labels, or class probabilities where they are floating point, of every member."""
     if targets.is_floating_point():
         fix = "Class labels are integers: targets.long()"
-        targets = _for_every_member(targets, outputs, outputs.shape[2:], fix).to(outputs.dtype)
-    else:
-        fix = "Class probabilities are floating point: targets.float()"
-        targets = _for_every_member(targets, outputs, outputs.shape[3:], fix).long()
-        _check_labels(targets, classes=outputs.shape[2])
-    return F.cross_entropy(outputs.flatten(0, 1), targets.flatten(0, 1), reduction="none", ignore_index=NEVER_A_LABEL)
+        return _for_every_member(targets, outputs, outputs.shape[2:], fix).to(outputs.dtype)
+    fix = "Class probabilities are floating point: targets.float()"
+    targets = _for_every_member(targets, outputs, outputs.shape[3:], fix).long()
+    _check_labels(targets, classes=outputs.shape[2])
+    return targets
 
 
 def _gaussian_nll(outputs: Tensor, targets: Tensor) -> Tensor:
     mean, variance = mean_and_variance(outputs)
-    targets = _for_every_member(targets, outputs, outputs.shape[3:], "One number per example: targets.squeeze(-1)")
+    targets = _for_every_member(targets, outputs, mean.shape[2:], "One number per target: targets.squeeze(-1)")
     return 0.5 * (math.log(2 * math.pi) + variance.log() + (targets.to(mean.dtype) - mean).square() / variance)
 
 
 def _mse(outputs: Tensor, targets: Tensor) -> Tensor:
+    if outputs.shape[2:] == (1,) and targets.shape in (outputs.shape[:2], outputs.shape[1:2]):
+        outputs = outputs.squeeze(2)
     targets = _for_every_member(targets, outputs, outputs.shape[2:], "One number per output: targets.unsqueeze(-1)")
     return (targets.to(outputs.dtype) - outputs).square()
 
 
-LOSSES: dict[str, Criterion] = {"cross_entropy": _cross_entropy, "gaussian_nll": _gaussian_nll, "mse": _mse}
+LOSSES: dict[str, Criterion] = {
+    "cross_entropy": _cross_entropy,
+    "focal": ClassLoss(gamma=2.0),
+    "gaussian_nll": _gaussian_nll,
+    "mse": _mse,
+}
 
 
 def _call_per_member(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:

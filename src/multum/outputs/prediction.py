@@ -16,16 +16,15 @@ from functools import cached_property
 from typing import Any, overload
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from ..data.given import as_tensor, batches_of
 from ..errors import ConfigError, did_you_mean
+from .regression import RegressionPrediction, mean_and_variance
+from .stacked import at_least_float32, check_stacked
 
 __all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "mean_and_variance", "predict"]
-
-MIN_VARIANCE = 1e-6
 
 
 @overload
@@ -67,8 +66,11 @@ def predict(
 
 
 def _predicted(ensemble: nn.Module, x: Any, batch_size: int | None) -> Prediction | RegressionPrediction:
-    kinds: dict[str, Callable[[Tensor], Prediction | RegressionPrediction]]
-    kinds = {"classification": Prediction.from_logits, "regression": RegressionPrediction.from_outputs}
+    noise = getattr(ensemble, "state", {}).get("noise")
+    kinds: dict[str, Callable[[Tensor], Prediction | RegressionPrediction]] = {
+        "classification": Prediction.from_logits,
+        "regression": lambda outputs: RegressionPrediction.from_outputs(outputs, noise),
+    }
     task = getattr(ensemble, "task", "classification")
     if task not in kinds:
         raise ConfigError(
@@ -120,7 +122,7 @@ class Prediction:
         >>> len(Prediction.from_logits(torch.zeros(4, 32, 10)))
         32
         """
-        _check_stacked(logits, "[members, batch, classes, ...]")
+        check_stacked(logits, "[members, batch, classes, ...]")
         if logits.shape[2] < 2:
             raise ConfigError(
                 f"a classifier must have at least 2 classes on axis 2; got outputs of shape {list(logits.shape)}. "
@@ -183,140 +185,6 @@ class Prediction:
     def __repr__(self) -> str:
         members, batch, classes = self.logits.shape[:3]
         return f"Prediction(members={members}, batch={batch}, classes={classes})"
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class RegressionPrediction:
-    """The mixture of M Gaussians, p = 1/M sum_m N(mu_m, sigma_m^2), in full precision and computed when asked for.
-
-    **Shape**: members ``[members, batch, 2, ...]`` = (mean, variance), variances positive. Pairs in other units
-    (standardised targets, say) can be given directly; :meth:`from_outputs` takes what a network puts out.
-
-    >>> prediction = RegressionPrediction(torch.tensor([[[1.0, 0.5]], [[3.0, 1.5]]]))
-    >>> prediction.mean, prediction.aleatoric, prediction.epistemic, prediction.variance
-    (tensor([2.]), tensor([1.]), tensor([1.]), tensor([2.]))
-    """
-
-    members: Tensor  # (mu, sigma^2), [members, batch, 2, ...]
-
-    @classmethod
-    def from_outputs(cls, outputs: Tensor) -> RegressionPrediction:
-        """A prediction from a network's outputs (mu, raw), sigma^2 = softplus(raw) + 1e-6.
-
-        **Shape**: outputs ``[members, batch, 2, ...]``; half precision becomes float32.
-
-        >>> RegressionPrediction.from_outputs(torch.zeros(4, 32, 2))
-        RegressionPrediction(members=4, batch=32)
-        """
-        return cls(torch.stack(mean_and_variance(outputs), dim=2))
-
-    @cached_property
-    def mean(self) -> Tensor:
-        """1/M sum_m mu_m, ``[batch, ...]``."""
-        return self.members.select(2, 0).mean(0)
-
-    @cached_property
-    def aleatoric(self) -> Tensor:
-        """1/M sum_m sigma_m^2, the noise the members see in the data, ``[batch, ...]``."""
-        return self.members.select(2, 1).mean(0)
-
-    @cached_property
-    def epistemic(self) -> Tensor:
-        """1/M sum_m (mu_m - mean)^2, the members' disagreement, ``[batch, ...]``; 0 for one member."""
-        return (self.members.select(2, 0) - self.mean).square().mean(0)
-
-    @cached_property
-    def variance(self) -> Tensor:
-        """The mixture's variance, ``[batch, ...]``: aleatoric + epistemic."""
-        # Equal to mean(sigma^2 + mu^2) - mean(mu)^2 (METHODS 1.16), which cancels when the means are large.
-        return self.aleatoric + self.epistemic
-
-    def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The central interval of the mixture, not of one Gaussian with its moments: (1 - level) / 2 on each side.
-
-        Exact: bisection on 1/M sum_m Phi((x - mu_m) / sigma_m) in float64, whatever the precision of the members.
-
-        **Shape**: (low, high), each ``[batch, ...]``, float64.
-
-        >>> far_apart = RegressionPrediction(torch.tensor([[[-9.0, 1.0]], [[9.0, 1.0]]]))
-        >>> far_apart.interval(0.9)
-        (tensor([-10.2816], dtype=torch.float64), tensor([10.2816], dtype=torch.float64))
-        """
-        if not 0 < level < 1:
-            raise ConfigError(f"level must satisfy 0 < level < 1; got level={level}. For 95 % write 0.95")
-        if level not in self._intervals:
-            means, variances = self.members.double().unbind(2)
-            stds, tail = variances.sqrt(), (1 - level) / 2
-            # The upper end is the lower end of the mirrored mixture: Phi is precise in its lower tail only.
-            self._intervals[level] = _lower_quantile(means, stds, tail), -_lower_quantile(-means, stds, tail)
-        return self._intervals[level]
-
-    @cached_property
-    def _intervals(self) -> dict[float, tuple[Tensor, Tensor]]:
-        return {}
-
-    def to(self, device: torch.device | str) -> RegressionPrediction:
-        """The same prediction on another device."""
-        return RegressionPrediction(self.members.to(device))
-
-    def __len__(self) -> int:
-        return self.members.shape[1]
-
-    def __repr__(self) -> str:
-        members, batch = self.members.shape[:2]
-        return f"RegressionPrediction(members={members}, batch={batch})"
-
-
-def mean_and_variance(outputs: Tensor) -> tuple[Tensor, Tensor]:
-    """A regression network's outputs (mu, raw) as (mu, sigma^2), sigma^2 = softplus(raw) + 1e-6.
-
-    **Shape**: ``[members, batch, 2, ...]`` to two of ``[members, batch, ...]``; half precision becomes float32.
-
-    >>> mean, variance = mean_and_variance(torch.tensor([[[3.0, -200.0]]]))
-    >>> mean.item(), f"{variance.item():.0e}"
-    (3.0, '1e-06')
-    """
-    _check_stacked(outputs, "[members, batch, 2, ...]")
-    if outputs.shape[2] != 2:
-        raise ConfigError(
-            "a regression network must have 2 outputs on axis 2, the mean and the raw variance; got shape "
-            f"{list(outputs.shape)}. Give its last layer two outputs"
-        )
-    mean, raw = at_least_float32(outputs).unbind(2)
-    return mean, F.softplus(raw) + MIN_VARIANCE
-
-
-def at_least_float32(tensor: Tensor) -> Tensor:
-    """float16 and bfloat16 as float32, which logarithms and sums over members need; all others as they are.
-
-    >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
-    torch.float32
-    """
-    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
-
-
-def _check_stacked(outputs: Tensor, law: str) -> None:
-    if outputs.ndim < 3 or outputs.shape[0] == 0:
-        raise ConfigError(
-            f"an ensemble's outputs must be {law} with at least one member; got shape {list(outputs.shape)}. "
-            "For one network's outputs use outputs.unsqueeze(0)"
-        )
-    if not outputs.is_floating_point():
-        raise ConfigError(
-            f"an ensemble's outputs must be floating point; got {outputs.dtype}. Pass the network's outputs, not labels"
-        )
-
-
-def _lower_quantile(means: Tensor, stds: Tensor, tail: float) -> Tensor:
-    """The x with 1/M sum_m Phi((x - mu_m) / sigma_m) = tail, ``[batch, ...]``."""
-    # The mixture's quantile lies between its components' own: one member needs no search, and no bracket is guessed.
-    components = means + torch.special.ndtri(means.new_tensor(tail)) * stds
-    low, high = components.amin(0), components.amax(0)
-    for _ in range(64):  # leaves 2^-64 of the bracket, below float64's resolution
-        middle = low + (high - low) / 2
-        below = torch.special.ndtr((middle - means) / stds).mean(0) < tail
-        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
-    return high
 
 
 @contextmanager

@@ -23,6 +23,8 @@ from .recorded import own_test_part, unseen_part
 
 __all__ = ["evaluate_run", "tables"]
 
+WIDEST_CONFUSION = 12  # classes whose confusions fit a terminal
+
 
 def evaluate_run(
     folder: str | Path,
@@ -31,6 +33,7 @@ def evaluate_run(
     data: str | None = None,
     shift: bool = False,
     speed: bool = False,
+    cost_ratio: float | None = None,
     progress: bool = True,
 ) -> dict[str, Any]:
     """Every metric of a finished run on its test part, on OOD data sets by name, under corruptions, and its cost.
@@ -38,6 +41,7 @@ def evaluate_run(
     Args:
         data: other data to measure on, by name, read as the run reads its own: the test part where it has one, else all
             of it; without examples that the run was trained on.
+        cost_ratio: what a missed positive costs in false alarms, for a threshold of two classes.
     """
     ens, preparation, settings = open_run(folder)
     run = RunFolder(Path(folder)), settings, preparation
@@ -45,9 +49,10 @@ def evaluate_run(
     ood_examples = ood_sets(ood, measured)
     names = STANDARD if shift else ()
     examples = len(measured.test) * (1 + len(names) * len(SEVERITIES)) + sum(len(x) for x in ood_examples.values())
+    options = {"ood": ood_examples, "shift": names, "cost_ratio": cost_ratio, "held_out": run[0].validation()}
     with Progress(disable=not progress) as bar:
         task = bar.add_task("evaluating", total=examples)
-        numbers = evaluate(ens, measured, ood=ood_examples, shift=names, advance=lambda n: bar.advance(task, n))
+        numbers = evaluate(ens, measured, **options, advance=lambda n: bar.advance(task, n))
     example = preparation.example()
     spent = cost(ens, example=example)
     numbers["cost"] = {"params": spent.params, "macs": spent.macs, "flops": spent.flops, "torchinfo": spent.torchinfo}
@@ -75,6 +80,7 @@ def tables(numbers: dict[str, Any]) -> Iterator[Table]:
         align="lr",
         title=title,
     )
+    yield from _by_class(numbers.get("by_class", {}))
     yield text_table(["cost", ""], _costs(numbers), align="lr", title="cost of one prediction of all members")
     if "ood" in numbers:
         yield text_table(
@@ -94,6 +100,38 @@ def tables(numbers: dict[str, Any]) -> Iterator[Table]:
             ([name, *(f"{row[s]['accuracy']:.4f}" for s in severities)] for name, row in numbers["shift"].items()),
             align="lr",
             title="accuracy under distribution shift, by severity",
+        )
+
+
+def _by_class(measured: dict[str, Any]) -> Iterator[Table]:
+    """Each class, the confusions where a terminal has room for them, and the thresholds of two classes."""
+    rows, names = measured.get("rows", []), [row["class"] for row in measured.get("rows", [])]
+    if rows:
+        columns = ["precision", "recall", "f1", "ece"]
+        yield text_table(
+            ["class", "examples", *columns],
+            ([row["class"], str(row["support"]), *(_shown(row[name]) for name in columns)] for row in rows),
+            align="lr",
+            title="class by class" + (f"; positive: {measured['positive']}" if "positive" in measured else ""),
+        )
+    if 0 < len(names) <= WIDEST_CONFUSION:
+        yield text_table(
+            ["true class", *(f"as {name}" for name in names)],
+            ([name, *map(str, row)] for name, row in zip(names, measured["confusion"], strict=True)),
+            align="lr",
+            title="how often each class is predicted as each",
+        )
+    if measured.get("thresholds"):
+        columns = ["threshold", "precision", "recall", "f1", "balanced_accuracy", "cost"]
+        first = next(iter(measured["thresholds"].values()))
+        yield text_table(
+            ["best for", *(name.replace("_", " ") for name in columns)],
+            (
+                [by.replace("_", " "), *(_shown(row.get(name)) for name in columns)]
+                for by, row in measured["thresholds"].items()
+            ),
+            align="lr",
+            title=f"thresholds for {measured['positive']}, chosen on {first['held_out']} held-out examples",
         )
 
 
