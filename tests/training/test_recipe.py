@@ -38,6 +38,12 @@ from multum.errors import ConfigError
         ({"seed": -1}, "seed"),
         ({"magnitude": 11}, "magnitude must be a number from 0 to 10"),
         ({"reduction": "max"}, "reduction must be one of"),
+        ({"loss": "focl"}, "Did you mean focal"),
+        ({"focal_gamma": -1}, "focal_gamma must be a number from 0"),
+        ({"class_weights": "balance"}, "class_weights must be 'balanced', or a number >= 0 for each class"),
+        ({"class_weights": (1, -1)}, "class_weights"),
+        ({"class_weights": (0, 0)}, "class_weights"),
+        ({"class_weights": 3}, "class_weights"),
     ],
 )
 def test_a_field_that_breaks_its_rule_says_so(fields: dict, message: str) -> None:

@@ -33,6 +33,7 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "order": (None, "same", "own"),
     "reduction": (None, "sum", "mean"),
     "precision": PRECISIONS,
+    "loss": (None, "focal", "mse"),
     "nesterov": (True, False),
     "flip": (True, False),
     "sequential": (True, False),
@@ -42,7 +43,7 @@ WHOLE = {
     **dict.fromkeys(("crop", "cutout", "randaugment", "ghost", "patience", "states", "seed"), 0),
 }
 NUMBERS = {
-    **dict.fromkeys(("weight_decay", "l1", "mixup", "cutmix", "clip", "warmup", "lr"), (0, math.inf)),
+    **dict.fromkeys(("weight_decay", "l1", "mixup", "cutmix", "clip", "warmup", "lr", "focal_gamma"), (0, math.inf)),
     **dict.fromkeys(("momentum", "label_smoothing", "final", "anneal_from", "anneal_to", "factor"), (0, 1)),
     "magnitude": (0, 10),
 }
@@ -68,6 +69,9 @@ class Recipe:
     final: float = 0.0  # cosine, linear: last rate as a share of the base rate
     warmup: float = 0.0  # epochs of linear warm-up
     reduction: str | None = None  # of the members' losses: "sum", "mean", or None for the method's own
+    loss: str | None = None  # None: by the task and outputs; "focal" for classes, "mse" for one output per target
+    focal_gamma: float = 2.0  # focal: how much less an example counts that is right already, (1 - p) ** gamma
+    class_weights: str | tuple[float, ...] | None = None  # "balanced", or a number for each class; ratios count
     label_smoothing: float = 0.0
     crop: int = 0  # padding of random crops, 0 for none
     flip: bool = False  # mirror images at random
@@ -105,6 +109,7 @@ class Recipe:
         for name, (low, high) in NUMBERS.items():
             if not _within(getattr(self, name), low, high):
                 raise ConfigError(f"{name} must be a number from {low} to {high}; got {name}={getattr(self, name)!r}")
+        self._check_class_weights()
         if not all(_within(m, 0, math.inf) for m in self.milestones):
             raise ConfigError(f"milestones must be epochs >= 0, as in 60+120; got milestones={self.milestones!r}")
         if self.average_from is not None and (not _within(self.average_from, 0, 1) or self.average_from == 1):
@@ -130,6 +135,17 @@ class Recipe:
     def held_out(self) -> float:
         """The share of the training part that is held out."""
         return (0.1 if self.keep == "best" else 0.0) if self.validation is None else self.validation
+
+    def _check_class_weights(self) -> None:
+        weights = self.class_weights
+        if isinstance(weights, (list, tuple)):
+            object.__setattr__(self, "class_weights", tuple(weights))
+        valid = isinstance(weights, (list, tuple)) and all(_within(w, 0, math.inf) for w in weights)
+        if weights is not None and weights != "balanced" and (not valid or math.inf in weights or not any(weights)):
+            raise ConfigError(
+                "class_weights must be 'balanced', or a number >= 0 for each class, as in 1+5; got "
+                f"class_weights={weights!r}"
+            )
 
     def rate(self, step: int, per_epoch: int) -> float:
         """The learning rate of batch 0, 1, ... with `per_epoch` batches in an epoch."""

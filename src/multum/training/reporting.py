@@ -192,7 +192,7 @@ def is_lost(value: float) -> bool:
 
 
 @torch.no_grad()
-def lost(value: float, outputs: Tensor, step: Any, member: int | None, criterion: str, place: str) -> TrainingError:
+def lost(value: float, outputs: Tensor, step: Any, member: int | None, criterion: Any, place: str) -> TrainingError:
     """An error that names the place, the members, and the rows of the training part with the worst losses."""
     if not is_lost(value):
         return TrainingError(f"the loss must stay finite in all processes; another one lost it at {place}")

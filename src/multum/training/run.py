@@ -24,6 +24,7 @@ from ..saving import save as save_model
 from . import checkpoint, resume
 from .averaging import Average, Best, held_out_score, refresh_norms
 from .batches import Step, batches_of, stream
+from .criterion import criterion_for
 from .devices import Place, agree, average_buffers, open_fabric
 from .interrupt import Interrupts, Stopped
 from .optimizers import Optimizers
@@ -61,7 +62,7 @@ class Run:
         self.fabric = open_fabric(place, recipe.precision)
         self.batches = batches_of(self.data, recipe, ensemble, self.fabric)
         self.reduction = recipe.reduction or self.method.reduction
-        self.criterion = "cross_entropy" if self.data.task == "classification" else "gaussian_nll"
+        self.criterion = criterion_for(ensemble, self.data, recipe)
         self.epochs = recipe.epochs * (ensemble.members if self.sequential else 1)
         self.epoch = self.first = self.step = 0  # epochs done, batches done in this one, batches done in all
         self.moves = self.born = 0  # moves of the optimizers, and how many were made when the members were born
