@@ -211,7 +211,7 @@ def evaluate(
     """
     from .runs.evaluate import evaluate_run, tables
 
-    options = {"data": data, "shift": shift, "speed": speed, "cost_ratio": cost_ratio}
+    options: dict[str, Any] = {"data": data, "shift": shift, "speed": speed, "cost_ratio": cost_ratio}
     numbers = evaluate_run(run, ood or [], **options, progress=not as_json)
     print_json(numbers) if as_json else show(*tables(numbers))
 

@@ -106,7 +106,7 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same examples, targets and class names, wherever they lie and however they are split."""
+        """The same for the same examples, targets and class names in the same order of the same parts."""
         return fingerprint_of(self.ids.values(), [self.task, *self.classes])
 
     @property

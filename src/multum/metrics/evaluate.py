@@ -102,13 +102,15 @@ def measure(
     test = run(data.test, keep=True, rank_classes=data.outputs <= MOST_CLASSES)
     numbers: dict[str, Any] = {"examples": test.count, "members": ensemble.members, **test.compute()}
     numbers["by_class"] = by_class(test, data)
-    if numbers["by_class"].get("positive") and (data.validation is not None or held_out is not None):
+    if numbers["by_class"].get("positive"):
+        validation = None
         if data.validation is not None:
             validation = run(data.validation, keep=False, rank_classes=True)
-        else:
+        elif held_out is not None:
             validation = Accumulator(keep=False, rank_classes=True, positive=data.positive)
             validation.add(Prediction.from_logits(held_out["outputs"]), held_out["targets"])
-        numbers["by_class"]["thresholds"] = thresholds(test, validation, data.positive, cost_ratio)
+        if validation is not None:
+            numbers["by_class"]["thresholds"] = thresholds(test, validation, data.positive, cost_ratio)
     outside = {}
     for name, x in (ood or {}).items():
         if x.shape[1:] != data.test.x.shape[1:]:

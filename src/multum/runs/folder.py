@@ -143,7 +143,7 @@ class RunFolder:
             )
         others = {name: value for name, value in settings.items() if name != "fingerprint"}
         guard(run, others, self.path)
-        if run["fingerprint"] != data.fingerprint:
+        if run["fingerprint"] != settings["fingerprint"]:
             what = changes(self.split(), self.preparation(run).classes, data)
             raise TrainingError(
                 f"{settings['data']} has changed since {self.path} was begun: {what}. Choose another --out"
@@ -186,4 +186,4 @@ def changes(split: Mapping[str, Tensor], classes: tuple[str, ...], data: Data) -
         words.append(f"{others} of {len(before)} are gone, or are others now")
     if classes != data.classes:
         words.append(f"the classes {', '.join(classes)} are now {', '.join(data.classes)}")
-    return "; ".join(words)
+    return "; ".join(words) or "its examples are in another order"

@@ -115,7 +115,7 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
     ens = RunFolder(folder).open(data) if trained is None else trained.cpu()
     started = time.perf_counter()
     ood = ood_sets(cell.ood, data)
-    how = {"shift": cell.shift, "shift_examples": cell.shift_examples, "seed": cell.seed}
+    how: dict[str, Any] = {"shift": cell.shift, "shift_examples": cell.shift_examples, "seed": cell.seed}
     measured = measure(ens, data, ood=ood, held_out=RunFolder(folder).validation(), **how)
     spent = cost(ens, example=data.example())
     rows = RunFolder(folder).log()
