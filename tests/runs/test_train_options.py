@@ -26,7 +26,8 @@ def test_a_found_rate_is_kept_when_the_run_resumes(tmp_path: Path, monkeypatch: 
         example=digits.example(),
         seed=0,
     )
-    assert multum.find_lr(ens, digits, multum.Recipe(**QUICK)).lr == run["recipe"]["lr"]
+    recipe = multum.Recipe(**{**run["recipe"], "lr": multum.Recipe().lr})
+    assert multum.find_lr(ens, digits, recipe).lr == run["recipe"]["lr"]
     # The same command goes on with the rate that it found, and looks for no other.
     monkeypatch.setattr("multum.runs.train.find_rate", None)
     assert train("digits", "small-cnn", "deep:members=2", tmp_path, QUICK, find_lr=True) == run
@@ -51,7 +52,7 @@ def test_a_temperature_is_fitted_on_the_validation_part_and_kept(tmp_path: Path)
 
 def test_a_temperature_needs_classes_and_held_out_examples(tmp_path: Path) -> None:
     with pytest.raises(TrainingError, match="a temperature must be fitted on a validation part"):
-        train("digits", "small-cnn", "single", tmp_path / "run", QUICK, temperature=True)
+        train("digits", "small-cnn", "single", tmp_path / "run", {**QUICK, "validation": 0}, temperature=True)
     with pytest.raises(TrainingError, match="a temperature must be for classification"):
         train("diabetes", None, "single", tmp_path / "run", QUICK, temperature=True)
     assert not (tmp_path / "run").exists()

@@ -1,8 +1,8 @@
 """What tells examples and data sets apart: their content, not where they lie or when they were written.
 
 an example    8 bytes of BLAKE2 over its numbers (or its file) and its target, by name where it is a class
-a data set    SHA-256 over the numbers of all examples in their order, since a split goes by it, the task and the names of
-              the classes
+a data set    SHA-256 over the numbers of all examples in their order, which a split goes by, the task and the
+              names of the classes
 """
 
 from __future__ import annotations

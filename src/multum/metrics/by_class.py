@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -26,7 +27,11 @@ def by_class(test: Accumulator, data: Data) -> dict[str, Any]:
         table["positive"] = names[data.positive]
     measured = test.per_class()
     each = zip(names, measured.rows(), strict=True)
-    table["rows"] = [{**row, "class": name, "support": int(row["support"])} for name, row in each]
+    table["rows"] = [
+        # None where a share is of nothing, as the precision of a class that is never predicted
+        {**{k: None if math.isnan(v) else v for k, v in row.items()}, "class": name, "support": int(row["support"])}
+        for name, row in each
+    ]
     table["confusion"] = measured.confusion.long().tolist()
     return table
 
