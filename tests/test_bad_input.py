@@ -204,10 +204,18 @@ def test_a_network_returns_numbers_not_labels():
         multum.ensemble(Returns(lambda y: y.argmax(1, keepdim=True)), Deep(), example=X)
 
 
-@pytest.mark.parametrize("outputs", [1, 3])
-def test_a_regression_has_two_outputs(outputs):
-    with pytest.raises(NetworkError, match=says("two outputs, mean and raw variance", f"got {outputs}. Give")):
-        multum.ensemble(mlp(classes=outputs), Deep(), example=X, task="regression")
+@pytest.mark.parametrize(("outputs", "targets", "fix"), [(3, None, "2 or 1"), (4, None, "2 or 1"), (3, 2, "4 or 2")])
+def test_a_regression_has_two_outputs_per_target_or_one(outputs, targets, fix):
+    said = says("two outputs per target, mean and raw variance", f"or one; got {outputs} for", f"last layer {fix}")
+    with pytest.raises(NetworkError, match=said):
+        multum.ensemble(mlp(classes=outputs), Deep(), example=X, task="regression", targets=targets)
+
+
+def test_targets_are_for_regression_and_whole():
+    with pytest.raises(ConfigError, match="targets must be for task='regression'; got targets=2"):
+        multum.ensemble(mlp(classes=2), Deep(), example=X, targets=2)
+    with pytest.raises(ConfigError, match="targets must be a whole number >= 1"):
+        multum.ensemble(mlp(classes=2), Deep(), example=X, task="regression", targets=0)
 
 
 def test_outputs_may_have_more_axes():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from .checks import whole
 from .ensemble import Ensemble
 from .errors import ConfigError, ExampleError, NetworkError, did_you_mean, first_line
 from .executors import default
@@ -53,6 +54,7 @@ def ensemble(
     *,
     example: Any,
     task: str = "classification",
+    targets: int | None = None,
     seed: int | None = None,
 ) -> Ensemble:
     """Turn a network into an ensemble.
@@ -61,7 +63,8 @@ def ensemble(
         network: the base network, left untouched; or a function that builds it, called once per member.
         method: what kind of ensemble, such as `Packed(members=4, alpha=2)`.
         example: one example batch; a tuple or dict for a network with several inputs.
-        task: "classification", or "regression" with two outputs (mean, raw variance).
+        task: "classification", or "regression" with two outputs per target (mean, raw variance), or one (the mean).
+        targets: of a regression with several: a network then has as many outputs, or twice as many (all means first).
         seed: of the members' initialisation and dropout; None takes it from torch's own generator.
 
     >>> import multum
@@ -80,12 +83,15 @@ def ensemble(
     with seeded(seeds[-1]):
         base = network if isinstance(network, nn.Module) else built_by(network)
     _check_network(base)
-    example = _checked_example(base, example, task)
+    example, width = _checked_example(base, example)
+    state = _state(task, width, targets)
     birth: Birth = method.birth(base, example, builder)
-    return assemble(birth, method, example, task, seeds)
+    return assemble(birth, method, example, task, seeds, state)
 
 
-def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence[int]) -> Ensemble:
+def assemble(
+    birth: Birth, method: Any, example: Any, task: str, seeds: Sequence[int], state: Mapping[str, Tensor] | None = None
+) -> Ensemble:
     """Give birth to the members one by one and stack what they own."""
     birth.begin(seeds)
     network = birth.member(0, seeds[0])
@@ -122,6 +128,7 @@ def assemble(birth: Birth, method: Any, example: Any, task: str, seeds: Sequence
         seeds=seeds,
         edits=birth.edits,
         folded=birth.folded,
+        state=state,
         moving=moving,
     )
 
@@ -219,7 +226,8 @@ def _check_network(network: nn.Module) -> None:
         )
 
 
-def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
+def _checked_example(network: nn.Module, example: Any) -> tuple[Any, int]:
+    """The example, and how many outputs the network has."""
     tensors = [t for t in tree_flatten(example)[0] if isinstance(t, Tensor)]
     if not tensors:
         raise ExampleError(f"example must be a batch of tensors; got {type(example).__name__} without a tensor")
@@ -252,9 +260,22 @@ def _checked_example(network: nn.Module, example: Any, task: str) -> Any:
         )
     if not out.is_floating_point():
         raise NetworkError(f"network must give floating point outputs; got {out.dtype}. Return logits, not labels")
-    if task == "regression" and out.shape[-1] != 2:
-        raise NetworkError(
-            "a regression network must have two outputs, mean and raw variance (softplus makes it positive); "
-            f"got {out.shape[-1]}. Give its last layer two outputs"
-        )
-    return example
+    return example, out.shape[1]
+
+
+def _state(task: str, width: int, targets: int | None) -> dict[str, Tensor]:
+    """What tells regression networks of one output per target from those of two: see outputs/regression.py."""
+    if task != "regression":
+        if targets is not None:
+            raise ConfigError(f"targets must be for task='regression'; got targets={targets}. Leave it out")
+        return {}
+    count = 1 if targets is None else whole("targets", targets)
+    if width == 2 * count:
+        return {}
+    if width == count:
+        return {"noise": torch.zeros(count, dtype=torch.float64)}
+    raise NetworkError(
+        f"a regression network must have two outputs per target, mean and raw variance (softplus makes it positive), "
+        f"or one; got {width} for {count} target{'s' * (count != 1)}. Give its last layer {2 * count} or {count}, or "
+        "say targets=..."
+    )

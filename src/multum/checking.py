@@ -197,8 +197,11 @@ def _alone(ens: Ensemble, x: Any) -> Iterator[Finding]:
     if method is None:
         return
     base = ens.member(0)
-    one = ensemble(base, method, example=x, task=ens.task, seed=0).eval()
-    distance = _distance(one(x)[0], run(base, x))
+    outputs = run(base, x)
+    noise = ens.state.get("noise")
+    targets = None if ens.task == "classification" else outputs.shape[1] // (2 if noise is None else 1)
+    one = ensemble(base, method, example=x, task=ens.task, targets=targets, seed=0).eval()
+    distance = _distance(one(x)[0], outputs)
     yield Finding("one member is the base network", distance <= TOLERANCE, f"{distance:.1e}")
 
 

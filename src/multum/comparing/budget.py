@@ -137,7 +137,8 @@ def _largest(
 def _cost_of(method: Method, model: str, data: Data) -> Cost:
     build = builder_for(model, data)
     with torch.random.fork_rng():
-        ens = ensemble(build(), method, example=data.example(), task=data.task, seed=0)
+        targets = data.targets_count
+        ens = ensemble(build(), method, example=data.example(), task=data.task, targets=targets, seed=0)
     return cost(ens, example=data.example())
 
 

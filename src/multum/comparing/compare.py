@@ -78,6 +78,7 @@ def compare(
     runner = runner_for(on, jobs, address)
     name, source, ood_names = _source(data, ood)
     source.check_files()
+    source = source.for_loss(full.loss)
     model = model or default_model(source)
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)

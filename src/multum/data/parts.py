@@ -26,7 +26,7 @@ FEWEST_TO_SPLIT = 100  # a tenth of fewer tells nothing
 
 @dataclass(frozen=True)
 class Part:
-    """Examples and their targets. Shape: x [n, ...] (images stay uint8), y [n]; `x[rows]` is a tensor."""
+    """Examples and their targets. Shape: x [n, ...] (images stay uint8), y [n] or [n, targets]; x[rows] is a tensor."""
 
     x: Any  # a tensor, or image files that are decoded when they are indexed
     y: Tensor
@@ -57,7 +57,8 @@ class Data:
     """A data set in parts that never mix, with what standardises it, taken from the training part alone.
 
     Shape: `mean` and `std` broadcast against one example; `outputs` is the number of classes, or 2 (mean, raw variance)
-    for regression, whose targets are standardised by `target_mean` and `target_std`.
+    per target of a regression, whose targets are standardised by `target_mean` and `target_std`: numbers, or of several
+    targets [targets] each.
     """
 
     name: str
@@ -68,8 +69,9 @@ class Data:
     mean: Tensor | None  # None: examples are a network's input as they are
     std: Tensor | None
     validation: Part | None = None
-    target_mean: float = 0.0
-    target_std: float = 1.0
+    target_mean: float | Tensor = 0.0
+    target_std: float | Tensor = 1.0
+    target_names: tuple[str, ...] = ()  # of several targets, where they have some
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
     table: Table | None = None  # how rows of a csv or parquet file become examples
     counts: tuple[float, ...] = ()  # training examples of each class, where the training part is not here
@@ -80,7 +82,8 @@ class Data:
         if len(x) != len(y):
             raise DataError(f"x and y must have the same length; got {len(x)} examples and {len(y)} targets")
         labels = task == "classification" and not y.is_floating_point() and len(y) > 0
-        outputs = int(y.max()) + 1 if labels else y.shape[-1] if task == "classification" and y.ndim > 1 else 2
+        outputs = int(y.max()) + 1 if labels else y.shape[-1] if y.ndim > 1 else 1
+        outputs *= 2 if task == "regression" else 1
         return cls("given", task, Part(x, y), Part(x[:0], y[:0]), outputs, mean=None, std=None)
 
     @classmethod
@@ -122,6 +125,21 @@ class Data:
     def class_names(self) -> tuple[str, ...]:
         """A name for every class: its own, else its number."""
         return self.preparation.class_names
+
+    @property
+    def targets_count(self) -> int | None:
+        """How many numbers a regression predicts; None where there are classes."""
+        y = self.train.y
+        return None if self.task == "classification" else y.shape[1] if y.ndim > 1 else 1
+
+    @property
+    def named_targets(self) -> tuple[str, ...]:
+        """A name for every target: its own, else its number."""
+        return self.target_names or tuple(str(k) for k in range(self.targets_count or 0))
+
+    def for_loss(self, loss: str | None) -> Data:
+        """The data with as many outputs as networks need for this loss of a recipe: "mse" takes one per target."""
+        return replace(self, outputs=self.targets_count) if loss == "mse" and self.targets_count else self
 
     @property
     def class_counts(self) -> Tensor:
@@ -208,7 +226,14 @@ def split(part: Part, share: float, seed: int, task: str) -> tuple[Part, Part]:
 
 
 def assembled(
-    name: str, task: str, train: Part, test: Part, *, classes: tuple[str, ...] = (), table: Table | None = None
+    name: str,
+    task: str,
+    train: Part,
+    test: Part,
+    *,
+    classes: tuple[str, ...] = (),
+    target_names: tuple[str, ...] = (),
+    table: Table | None = None,
 ) -> Data:
     """Checked data with the mean and the spread of its training part."""
     for part, place in ((train, "training"), (test, "test")):
@@ -219,7 +244,7 @@ def assembled(
             f"examples of both parts of {name} must be alike; got {a} of shape {b} for training and {c} of shape {d} "
             "for testing"
         )
-    outputs = 2
+    outputs = 2 * (train.y.shape[1] if train.y.ndim > 1 else 1)
     if task == "classification":
         outputs = len(classes) or int(train.y.max()) + 1
         unseen = sorted({*test.y.unique().tolist()} - {*train.y.unique().tolist()})
@@ -229,7 +254,8 @@ def assembled(
                 f"every class of {name} must occur in its training part; got {words} in the test part alone. "
                 "Move some of its examples over, or leave it out"
             )
-    return Data(name, task, train, test, outputs, classes=classes, table=table, **standards(train, task, table))
+    more: dict[str, Any] = {"classes": classes, "target_names": target_names, "table": table}
+    return Data(name, task, train, test, outputs, **more, **standards(train, task, table))
 
 
 def _check(name: str, task: str, part: Part, place: str) -> None:
@@ -261,6 +287,10 @@ def standards(train: Part, task: str, table: Table | None = None) -> dict[str, A
     std = torch.where(std > 0, std, torch.ones_like(std))  # a constant column carries nothing and stays 0
     if task == "classification":
         return {"mean": mean, "std": std}
+    if train.y.ndim > 1:
+        spreads = train.y.std(0) if len(train) > 1 else torch.zeros_like(train.y[0])
+        target_std = torch.where(spreads > 0, spreads, torch.ones_like(spreads))
+        return {"mean": mean, "std": std, "target_mean": train.y.mean(0), "target_std": target_std}
     spread = float(train.y.std()) if len(train) > 1 else 0.0
     return {"mean": mean, "std": std, "target_mean": float(train.y.mean()), "target_std": spread if spread > 0 else 1.0}
 

@@ -37,6 +37,7 @@ class Preparation:
     std: Tensor | None
     target_mean: Any = 0.0
     target_std: Any = 1.0
+    target_names: tuple[str, ...] = ()  # of several targets, where they have some
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
     counts: tuple[float, ...] = ()  # training examples of each class
     table: Table | None = None  # how rows of a csv or parquet file become examples
@@ -49,6 +50,18 @@ class Preparation:
     def class_names(self) -> tuple[str, ...]:
         """A name for every class: its own, else its number."""
         return self.classes or tuple(str(k) for k in range(self.outputs))
+
+    @property
+    def targets_count(self) -> int | None:
+        """How many numbers a regression predicts; None where there are classes."""
+        if self.task == "classification":
+            return None
+        return self.target_mean.numel() if isinstance(self.target_mean, Tensor) else 1
+
+    @property
+    def named_targets(self) -> tuple[str, ...]:
+        """A name for every target: its own, else its number."""
+        return self.target_names or tuple(str(k) for k in range(self.targets_count or 0))
 
     def example(self, n: int = 2) -> Tensor:
         """A prepared batch of the right shape, of zeros."""
@@ -66,7 +79,8 @@ class Preparation:
         """Raw targets as the loss takes them."""
         if self.task == "classification" or self.mean is None:
             return y
-        return (y - self.target_mean).float() / self.target_std
+        mean, std = self.target_mean, self.target_std
+        return (y - mean).float() / (std.float() if isinstance(std, Tensor) else std)
 
     def as_dict(self) -> dict[str, Any]:
         """In plain values, to the bit."""
@@ -77,7 +91,7 @@ class Preparation:
         """What `as_dict` gave; a DataError where it did not."""
         try:
             read = {name: _read(value) for name, value in values.items()}
-            read |= {name: tuple(read[name]) for name in ("shape", "classes", "counts")}
+            read |= {name: tuple(read[name]) for name in ("shape", "target_names", "classes", "counts")}
             if read["table"] is not None:
                 from .tables import Table
 

@@ -1,6 +1,6 @@
 """Tables of the user's own: `csv:FILE#target=COLUMN`, or parquet by the file's ending or as `parquet:FILE#...`.
 
-    target=COLUMN      what is predicted; rows without it are left out
+    target=COLUMN      what is predicted; rows without it are left out. target=A+B: several numbers at once
     task=...           classification or regression, where the guess is wrong
     test=FILE          rows to test on, of the same columns; else a share of 0.2 is held out, class by class
     drop=A+B           columns to leave out
@@ -45,7 +45,7 @@ class Table:
     """How rows become examples, fitted on a training part."""
 
     file: Path
-    target: str
+    target: str  # A+B where there are several
     task: str
     why: str  # the task was taken for what it is
     classes: tuple[str, ...]
@@ -160,35 +160,41 @@ def load(place: str, name: str, seed: int) -> Data:
         raise DataError(
             f"a table must have a target; got {name}. Add '#target=COLUMN', one of: {', '.join(frame.columns)}"
         )
-    target = _column(fields["target"], frame, "target")
-    dropped = _dropped(fields["drop"], frame) if "drop" in fields else []
-    if target in dropped:
+    targets = _columns(fields["target"], frame, "target")
+    dropped = _columns(fields["drop"], frame, "drop") if "drop" in fields else []
+    if len(set(targets)) < len(targets):
+        raise DataError(f"every target must be named once; got target={fields['target']}")
+    if {*targets} & {*dropped}:
         raise DataError(f"drop must leave the target; got drop={fields['drop']}")
-    nameless = [column for column in frame.columns if _NAMELESS.fullmatch(column) and column != target]
+    nameless = [column for column in frame.columns if _NAMELESS.fullmatch(column) and column not in targets]
     left_out = dict.fromkeys(dropped, "dropped") | dict.fromkeys(nameless, "it has no name")
     frame = frame.drop(columns=[*left_out])
-    _check_copies(target, frame)
-    total, frame = len(frame), frame[frame[target].notna()]
+    for target in targets:
+        _check_copies(target, frame)
+    total, frame = len(frame), frame[frame[targets].notna().all(axis=1)]
     if len(frame) < FEWEST_ROWS:
         raise DataError(
             f"a table must have at least {FEWEST_ROWS} rows with a target; got {len(frame)} (of {total}) in {path}"
         )
-    task, why = _task(frame[target], fields.get("task"))
-    classes = _classes(frame[target]) if task == "classification" else ()
-    y = _targets(frame[target], classes)
+    wanted = fields.get("task", "regression" if len(targets) > 1 else None)
+    if wanted == "classification" and len(targets) > 1:
+        raise DataError("several targets must be numbers; got task=classification. Choose one target")
+    task, why = _task(frame[targets[0]], wanted)
+    classes = _classes(frame[targets[0]]) if task == "classification" else ()
+    y = _all_targets(frame[targets], classes)
     if "test" in fields:
         test_path = Path(fields["test"]).expanduser()
         test_frame = read_frame(test_path, sep, decimal, parquet=parquet).drop(columns=[*left_out], errors="ignore")
         _check_columns(test_path, test_frame, frame)
-        total, test_frame = total + len(test_frame), test_frame[test_frame[target].notna()]
-        test_y = _targets(test_frame[target], classes)
+        total, test_frame = total + len(test_frame), test_frame[test_frame[targets].notna().all(axis=1)]
+        test_y = _all_targets(test_frame[targets], classes)
     else:
         train, test = split(Part(torch.arange(len(y)), y), 0.2, seed, task)
         frame, test_frame, y, test_y = frame.iloc[train.x.numpy()], frame.iloc[test.x.numpy()], train.y, test.y
-    columns, empty = fit_columns(path, frame.drop(columns=target))
+    columns, empty = fit_columns(path, frame.drop(columns=targets))
     table = Table(
         file=path,
-        target=target,
+        target="+".join(targets),
         task=task,
         why=why,
         classes=classes,
@@ -202,7 +208,8 @@ def load(place: str, name: str, seed: int) -> Data:
     )
     train_part = Part(table.encode(frame), y, table.ids(frame))
     test_part = Part(table.encode(test_frame), test_y, table.ids(test_frame))
-    return assembled(name, task, train_part, test_part, classes=classes, table=table)
+    names = tuple(targets) if len(targets) > 1 else ()
+    return assembled(name, task, train_part, test_part, classes=classes, target_names=names, table=table)
 
 
 def _column(text: str, frame: pd.DataFrame, field: str) -> str:
@@ -213,8 +220,8 @@ def _column(text: str, frame: pd.DataFrame, field: str) -> str:
     raise DataError(f"{field} must name a column of the table, as its first line does; got {text!r}. {hint}")
 
 
-def _dropped(text: str, frame: pd.DataFrame) -> list[str]:
-    return [text] if text in frame.columns else [_column(part, frame, "drop") for part in text.split("+")]
+def _columns(text: str, frame: pd.DataFrame, field: str) -> list[str]:
+    return [text] if text in frame.columns else [_column(part, frame, field) for part in text.split("+")]
 
 
 def _check_copies(target: str, frame: pd.DataFrame) -> None:
@@ -263,6 +270,12 @@ def _classes(target: pd.Series) -> tuple[str, ...]:
             "Choose another target, or task=regression where it is numbers"
         )
     return in_order(words)
+
+
+def _all_targets(targets: pd.DataFrame, classes: tuple[str, ...]) -> Tensor:
+    """Shape: [rows], or [rows, targets] of several."""
+    each = [_targets(targets[name], classes) for name in targets.columns]
+    return each[0] if len(each) == 1 else torch.stack(each, 1)
 
 
 def _targets(target: pd.Series, classes: tuple[str, ...]) -> Tensor:

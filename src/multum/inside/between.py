@@ -43,6 +43,7 @@ class Corners:
     tensors: dict[str, Tensor]  # what differs between points, [corners, ...]
     weights: tuple[str, ...]  # those of them that are parameters: they span the coordinates
     norms: tuple[str, ...]  # batch norms whose statistics differ between points
+    noise: Tensor | None  # of a regression whose networks have one output per target
     executor: str
 
 
@@ -99,7 +100,8 @@ def corners_of(members: Members, chosen: Sequence[int | str], network: nn.Module
     weights = tuple(n for n, p in one.named_parameters() if n in stacked and p.is_floating_point())
     statistics = {f"{path}.{n}" for path in norms for n, _ in one.get_submodule(path).named_buffers(recurse=False)}
     tensors = {name: _rows(name, t, chosen, name in weights) for name, t in stacked.items() if name not in statistics}
-    return Corners(one.eval(), tensors, weights, norms, _executor(ensemble, one, norms))
+    noise = None if ensemble is None else ensemble.state.get("noise")
+    return Corners(one.eval(), tensors, weights, norms, noise, _executor(ensemble, one, norms))
 
 
 def _rows(name: str, stacked: Tensor, chosen: Sequence[int | str], weight: bool) -> Tensor:
@@ -208,7 +210,8 @@ def choose_examples(
             raise ConfigError(f"part must be train, test, or a validation part that the data has; got {part!r}")
         chosen = chosen.drawn(examples, seed)
         x, y, task = data.prepare(chosen.x[:]), data.targets(chosen.y), data.task
-        unit = math.log(data.target_std) if task == "regression" else 0.0
+        std = data.target_std
+        unit = float(std.log().mean()) if isinstance(std, Tensor) else math.log(std)
         if norms == "refresh":
             anew = data.prepare(data.train.drawn(examples, seed).x[:])
     else:
@@ -251,7 +254,7 @@ def run_points(
             else:
                 differ.append(torch.stack([(voted != own).double().mean(1) for own in reference]))
         else:
-            mean, variance = mean_and_variance(outputs)
+            mean, variance = mean_and_variance(outputs, corners.noise)
             log = torch.distributions.Normal(mean, variance.sqrt(), validate_args=False).log_prob(y.to(mean.dtype))
             losses.append(seen.unit - log.flatten(1).double().mean(1))
         advance(len(rows))

@@ -246,11 +246,23 @@ def _regression(ensemble: Ensemble, data: Data, batch_size: int, advance: Callab
         advance(batch.members.shape[1])
     standardised, targets = RegressionPrediction(torch.cat(parts, dim=1)), data.test.y
     prediction = in_units(standardised, mean=data.target_mean, std=data.target_std)
-    curve = quantile_curve(prediction, targets)
+    every = [(prediction, targets)]
+    if targets.ndim > 1:
+        columns = zip(prediction.members.unbind(3), targets.unbind(1), strict=True)
+        every = [(RegressionPrediction(members), y) for members, y in columns]
+    tables = [regression_metrics(*target) for target in every]
+    curves = [quantile_curve(*target) for target in every]
+    values = {m.key: how.values for m, how in computed(NUMBERS, Mean) if m.per_example}
+    numbers: dict[str, Any] = {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
+    if len(every) > 1:
+        names = zip(data.named_targets, tables, strict=True)
+        numbers["by_target"] = [{"target": name, **table} for name, table in names]
+    observed = torch.stack([curve.observed for curve in curves]).mean(0)
     return Measured(
-        {"examples": len(targets), "members": ensemble.members, **regression_metrics(prediction, targets)},
-        {"quantiles": {"expected": curve.expected.tolist(), "observed": curve.observed.tolist()}},
-        {m.key: how.values(prediction, targets) for m, how in computed(NUMBERS, Mean) if m.per_example},
+        {"examples": len(targets), "members": ensemble.members, **numbers},
+        {"quantiles": {"expected": curves[0].expected.tolist(), "observed": observed.tolist()}}
+        | ({"by_target": numbers["by_target"]} if len(every) > 1 else {}),
+        {key: torch.stack([of(*target) for target in every]).mean(0) for key, of in values.items()},
     )
 
 

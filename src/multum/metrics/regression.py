@@ -23,18 +23,21 @@ from .inputs import check_choice, check_same_shape, check_scores, check_targets
 __all__ = ["QuantileCurve", "coverage", "example_nll", "in_units", "mean_width", "pit", "quantile_curve", "rmse"]
 
 
-def in_units(prediction: RegressionPrediction, *, mean: float = 0.0, std: float = 1.0) -> RegressionPrediction:
+def in_units(
+    prediction: RegressionPrediction, *, mean: float | Tensor = 0.0, std: float | Tensor = 1.0
+) -> RegressionPrediction:
     """A prediction of (y - mean) / std as one of y, in float64: mu std + mean, sigma^2 std^2.
 
-    **Shape**: prediction of ``[members, batch, 2, ...]``; mean and std of the training targets.
+    **Shape**: prediction of ``[members, batch, 2, ...]``; mean and std of the training targets, or ``[targets]``.
 
     >>> standardised = RegressionPrediction(torch.tensor([[[1.0, 0.25]]]))
     >>> in_units(standardised, mean=20.0, std=4.0).members
     tensor([[[24.,  4.]]], dtype=torch.float64)
     """
-    if not (0 < std < math.inf and math.isfinite(mean)):
-        raise MetricError(f"mean must be finite and std positive; got mean={mean}, std={std}")
     means, variances = _moments(prediction)
+    mean, std = (value.to(means) if isinstance(value, Tensor) else value for value in (mean, std))
+    if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(_numbers(mean), _numbers(std), strict=True)):
+        raise MetricError(f"mean must be finite and std positive; got mean={_numbers(mean)}, std={_numbers(std)}")
     return RegressionPrediction(torch.stack([means * std + mean, variances * std**2], dim=2))
 
 
@@ -136,6 +139,10 @@ def quantile_curve(prediction: RegressionPrediction, targets: Tensor, *, levels:
     values = pit(prediction, targets).flatten().sort().values
     expected = torch.arange(1, levels + 1, dtype=torch.float64, device=values.device) / (levels + 1)
     return QuantileCurve(expected, torch.searchsorted(values, expected, right=True).double() / len(values))
+
+
+def _numbers(value: float | Tensor) -> list[float]:
+    return value.flatten().tolist() if isinstance(value, Tensor) else [value]
 
 
 def _moments(prediction: RegressionPrediction) -> tuple[Tensor, Tensor]:

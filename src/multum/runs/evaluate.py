@@ -81,6 +81,14 @@ def tables(numbers: dict[str, Any]) -> Iterator[Table]:
         title=title,
     )
     yield from _by_class(numbers.get("by_class", {}))
+    if "by_target" in numbers:
+        columns = ["rmse", "nll", "coverage_95", "width_95", "aleatoric", "epistemic"]
+        yield text_table(
+            ["target", *columns],
+            ([row["target"], *(_shown(row[name]) for name in columns)] for row in numbers["by_target"]),
+            align="lr",
+            title="target by target",
+        )
     yield text_table(["cost", ""], _costs(numbers), align="lr", title="cost of one prediction of all members")
     if "ood" in numbers:
         yield text_table(

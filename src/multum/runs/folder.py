@@ -160,7 +160,10 @@ class RunFolder:
 
     def open(self, data: Data | Preparation) -> Ensemble:
         """The trained ensemble, given the data of the run or its preparation."""
-        name = self.read()["model"]
+        run = self.read()
+        name = run["model"]
+        if isinstance(data, Data):
+            data = data.for_loss(run["recipe"].get("loss"))
         if not self.model.is_file():
             raise TrainingError(
                 f"a finished run must hold model.safetensors; got {self.path}, which does not. Train it to the end"

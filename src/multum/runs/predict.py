@@ -1,7 +1,8 @@
 """Predict what is in a file with a trained run: one row per example, with its uncertainty and whether to abstain.
 
     classification   label, confidence, entropy and mutual_information in nats
-    regression       mean, std, aleatoric and epistemic (variances: they add up to std^2), low, high
+    regression       mean, std, aleatoric and epistemic (variances: they add up to std^2), low, high; of several targets
+                     mean_A, std_A, ... for each, without abstention
     abstain          with a coverage or a risk
     set, set_size    with a conformal level: classes that hold the true one with that probability, joined by |
     conformal_low, conformal_high     the same of a regression
@@ -29,7 +30,7 @@ from rich.table import Table
 from torch import Tensor
 
 from ..data.preparation import Preparation
-from ..errors import DataError
+from ..errors import DataError, TrainingError
 from ..figures.tables import text_table
 from ..files import atomic, plain
 from ..metrics.conformal import ConformalIntervals, ConformalSets
@@ -83,8 +84,12 @@ def predict_frames(
     `frame.attrs` holds the rules of "abstention" and "conformal" and the "temperature", where there are some.
     """
     ens, preparation, run = open_run(folder)
+    for name, asked_for in {"coverage": coverage, "conformal": conformal}.items():
+        if (preparation.targets_count or 1) > 1 and asked_for is not None:
+            raise TrainingError(f"`{name}` must be for one target; got {preparation.targets_count}. Leave it out")
     examples = read_examples(Path(file), preparation, AT_ONCE * batch_size)
     held = partial(held_out, RunFolder(Path(folder)), run, preparation, ens)
+    temperature = temperature or "temperature" in run  # trained with one
     asked = {"coverage": coverage, "risk": risk, "delta": delta, "temperature": temperature, "conformal": conformal}
     rules = fit_rules(lambda labelled: held(labelled=labelled), preparation.task, **asked)  # type: ignore[arg-type]
     with Progress(disable=not progress) as bar:
@@ -114,7 +119,7 @@ def _columns(prediction: Prediction | RegressionPrediction, data: Preparation, l
             "low": low,
             "high": high,
         }
-        return {name: t.numpy() for name, t in values.items()}
+        return _by_target(values, data)
     labels = prediction.labels.numpy()
     return {
         "label": np.array(data.classes, dtype=object)[labels] if data.classes else labels,
@@ -153,8 +158,16 @@ def _members(prediction: Prediction | RegressionPrediction, data: Preparation) -
             columns |= _by_class(f"member{i}_", member, data)
         else:
             mean, variance = member.double().unbind(1)
-            columns |= {f"member{i}_mean": mean.numpy(), f"member{i}_variance": variance.numpy()}
+            columns |= _by_target({f"member{i}_mean": mean, f"member{i}_variance": variance}, data)
     return columns
+
+
+def _by_target(values: dict[str, Tensor], data: Preparation) -> dict[str, np.ndarray]:
+    """Shape: values [batch], or [batch, targets], which become a column for each target."""
+    if next(iter(values.values())).ndim == 1:
+        return {name: t.numpy() for name, t in values.items()}
+    targets = enumerate(data.named_targets)
+    return {f"{name}_{target}": t[:, k].numpy() for k, target in targets for name, t in values.items()}
 
 
 def _by_class(prefix: str, probs: Tensor, data: Preparation) -> dict[str, np.ndarray]:

@@ -89,6 +89,7 @@ def train_on(
         data: the name under which the data is loaded again.
     """
     model = model or default_model(source)
+    source = source.for_loss(recipe.loss)
     fingerprint = source.fingerprint  # of the data as it comes: what is held out of it follows from the recipe
     if recipe.held_out and source.validation is None:
         source = source.with_validation(recipe.held_out, recipe.seed)
@@ -106,7 +107,8 @@ def train_on(
             folder.write(run)
         return run, None
     # Built first, so that what cannot be built leaves no folder behind.
-    ens = ensemble(builder_for(model, source), method, example=source.example(), task=source.task, seed=recipe.seed)
+    build, kind = builder_for(model, source), {"task": source.task, "targets": source.targets_count}
+    ens = ensemble(build, method, example=source.example(), seed=recipe.seed, **kind)  # type: ignore[arg-type]
     prepare_folder(out)
     if options.get("progress"):
         print_guesses(source)

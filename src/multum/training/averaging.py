@@ -14,13 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten
 
-from ..data.sources import Data
+from ..data.sources import Data, Part
 from ..ensemble import Ensemble
 from ..executors import EXECUTORS
-from ..outputs.prediction import Prediction, RegressionPrediction, eval_mode
+from ..outputs.prediction import Prediction, eval_mode
+from ..outputs.regression import RegressionPrediction, fit_noise
 from .batches import stream
 
-__all__ = ["Average", "Best", "held_out_score", "refresh_norms"]
+__all__ = ["Average", "Best", "held_out_score", "members_means", "refresh_norms", "set_noise"]
 
 
 class Average:
@@ -95,6 +96,9 @@ def held_out_score(
     """
     assert data.validation is not None
     part, total = data.validation, 0.0
+    if by == "nll" and "noise" in ensemble.state:  # with the constant noise that suits these members best
+        means, wanted = members_means(ensemble, data, part, place, member, size)
+        return _nll(means, wanted.squeeze(1) if wanted.shape[1] == 1 else wanted, data.task, fit_noise(means, wanted))
     with eval_mode(ensemble):
         for start in range(0, len(part), size):
             rows = slice(start, start + size)
@@ -109,13 +113,40 @@ def _accuracy(outputs: Tensor, y: Tensor, task: str) -> float:
     return float((Prediction.from_logits(outputs).labels == y).double().mean())
 
 
-def _nll(outputs: Tensor, y: Tensor, task: str) -> float:
+def _nll(outputs: Tensor, y: Tensor, task: str, noise: Tensor | None = None) -> float:
     if task == "classification":
         return -float(Prediction.from_logits(outputs).log_probs.gather(1, y[:, None]).mean())
-    mixture = RegressionPrediction.from_outputs(outputs)
-    mean, variance = mixture.members[..., 0], mixture.members[..., 1]
+    mean, variance = RegressionPrediction.from_outputs(outputs, noise).members.unbind(2)
     log = torch.distributions.Normal(mean, variance.sqrt()).log_prob(y)
     return -float((log.logsumexp(0) - math.log(len(mean))).mean())
+
+
+@torch.no_grad()
+def members_means(
+    ensemble: Ensemble,
+    data: Data,
+    part: Part,
+    place: Callable[[Tensor], Tensor],
+    member: int | None = None,
+    size: int = 512,
+) -> tuple[Tensor, Tensor]:
+    """What members of one output per target say of a part, and its targets, standardised as the loss takes them.
+
+    Shape: [members or 1, examples, targets] and [examples, targets], on the CPU.
+    """
+    parts = []
+    with eval_mode(ensemble):
+        for start in range(0, len(part), size):
+            outputs = ensemble(place(data.prepare(part.x[start : start + size])), member=member)
+            parts.append((outputs if member is None else outputs.unsqueeze(0)).double().cpu())
+    means, y = torch.cat(parts, dim=1), data.targets(part.y).double()
+    return means, y.reshape(len(y), -1)
+
+
+def set_noise(ensemble: Ensemble, data: Data, place: Callable[[Tensor], Tensor]) -> None:
+    """Fit the constant noise of members of one output per target: to held-out residuals, or to those of training."""
+    part = data.train if data.validation is None else data.validation
+    ensemble.state["noise"] = fit_noise(*members_means(ensemble, data, part, place))
 
 
 @torch.no_grad()

@@ -33,7 +33,7 @@ class Tally:
     def __init__(
         self,
         task: str,
-        spread: float = 1.0,
+        spread: float | Tensor = 1.0,
         sums: list[float] | None = None,
         seconds: float = 0.0,
         waited: float = 0.0,
@@ -52,7 +52,11 @@ class Tally:
             labels = y.argmax(-1) if y.is_floating_point() else y
             self.sums[2] += float((outputs.argmax(2) == labels).double().mean()) * rows
         else:
-            self.sums[3] += float((outputs[..., 0] - y).double().square().mean()) * rows
+            several = y.ndim - per_member > 1
+            errors = (outputs[:, :, : y.shape[-1]] if several else outputs[..., 0]) - y
+            if isinstance(self.spread, Tensor):  # several targets, each in its own unit
+                errors = errors * self.spread.to(errors)
+            self.sums[3] += float(errors.double().square().mean()) * rows
 
     def means(self, fabric: Any = None) -> dict[str, float]:
         """Mean loss, and the mean over members of accuracy, or of RMSE in the targets' own unit: of this process, or
@@ -61,7 +65,8 @@ class Tally:
         rows = max(sums[0], 1.0)
         if self.task == "classification":
             return {"loss": sums[1] / rows, "accuracy": sums[2] / rows}
-        return {"loss": sums[1] / rows, "rmse": self.spread * (sums[3] / rows) ** 0.5}
+        spread = 1.0 if isinstance(self.spread, Tensor) else self.spread
+        return {"loss": sums[1] / rows, "rmse": spread * (sums[3] / rows) ** 0.5}
 
     def everyone(self, fabric: Any) -> list[list[float]]:
         """Every process's sums."""

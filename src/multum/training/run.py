@@ -22,7 +22,7 @@ from ..methods import Method
 from ..network.copies import tensors_of
 from ..saving import save as save_model
 from . import checkpoint, resume
-from .averaging import Average, Best, held_out_score, refresh_norms
+from .averaging import Average, Best, held_out_score, refresh_norms, set_noise
 from .batches import Step, batches_of, stream
 from .criterion import criterion_for
 from .devices import Place, agree, average_buffers, open_fabric
@@ -223,6 +223,8 @@ class Run:
         if self.method.renews_norms or self.recipe.average_from is not None:
             refresh_norms(self.ensemble, self.batches.plain(), self.recipe.seed)
         self.ensemble.eval()
+        if "noise" in self.ensemble.state:
+            set_noise(self.ensemble, self.data, self.batches.place)
         if self.out is not None and self.fabric.global_rank == 0:
             self.log.write(self.history)
             save_model(self.ensemble, self.out / "model.safetensors")
