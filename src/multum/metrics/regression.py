@@ -37,7 +37,7 @@ def in_units(
     means, variances = _moments(prediction)
     mean, std = (value.to(means) if isinstance(value, Tensor) else value for value in (mean, std))
     if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(_numbers(mean), _numbers(std), strict=True)):
-        raise MetricError(f"mean must be finite and std positive; got mean={_numbers(mean)}, std={_numbers(std)}")
+        raise MetricError(f"mean must be finite and std positive; got mean={mean}, std={std}")
     return RegressionPrediction(torch.stack([means * std + mean, variances * std**2], dim=2))
 
 
