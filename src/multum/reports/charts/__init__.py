@@ -12,6 +12,7 @@ from typing import Any
 
 from ...figures.figure import Figure
 from ..view import View
+from .classes import by_class, by_target, confusion
 from .heat import corruptions, diversity
 from .lines import quantiles, risk_coverage, severity, training
 from .ood import ood
@@ -30,6 +31,9 @@ CHARTS: dict[str, Callable[[View], Figure | None]] = {
     "ood": ood,
     "shift": severity,
     "corruptions": corruptions,
+    "classes": by_class,
+    "confusion": confusion,
+    "targets": by_target,
     "diversity": diversity,
     "training": training,
 }
