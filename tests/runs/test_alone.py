@@ -223,7 +223,47 @@ def test_evaluate_of_images_goes_by_content(images: tuple[Path, Path]) -> None:
         evaluate_run(run, progress=False)
 
 
+def test_a_changed_ood_set_is_measured_anew(tmp_path: Path) -> None:
+    digits = multum.load_data("digits").test.x[:50].numpy()
+
+    def compared() -> dict[str, Any]:
+        np.savez(tmp_path / "ood.npz", x_test=digits)
+        options: dict[str, Any] = {"seeds": 1, "recipe": QUICK, "shift": "none", "out": tmp_path / "out"}
+        return multum.compare("digits", "small-cnn", "single", ood=[f"npz:{tmp_path / 'ood.npz'}"], **options)
+
+    first, again = compared(), compared()
+    assert first["cells"][0]["folder"] == again["cells"][0]["folder"]
+    assert first["examples"] == {"train": 1132, "validation": 126, "test": 539}
+    digits = 255 - digits
+    other = compared()
+    assert other["cells"][0]["folder"] != first["cells"][0]["folder"]
+    numbers = [document["rows"][0]["values"]["auroc"]["mean"] for document in (first, other)]
+    assert abs(numbers[0] - 0.5) < 0.1 < abs(numbers[1] - 0.5)
+
+
+def test_an_interrupted_run_goes_on_with_its_own_order(tmp_path: Path) -> None:
+    frame = table(tmp_path / "lab.csv", 200)
+    data = f"csv:{tmp_path / 'lab.csv'}#target=lab"
+    run = trained(tmp_path / "run", data, epochs=1)
+    before = (run / "split.safetensors").read_bytes()
+    settings = json.loads((run / "run.json").read_text())
+    (run / "run.json").write_text(json.dumps({**settings, "last": None}))  # as if it had been stopped
+    frame.iloc[::-1].to_csv(tmp_path / "lab.csv", index=False)
+    with pytest.raises(TrainingError, match="its examples in their order"):
+        trained(run, data, epochs=1)
+    assert (run / "split.safetensors").read_bytes() == before
+    frame.to_csv(tmp_path / "lab.csv", index=False)
+    trained(run, data, epochs=1)
+    assert open_run(run)[2]["last"]["epoch"] == 1
+
+
 # What a folder holds.
+
+
+def test_a_folder_can_be_loaded(run: Path) -> None:
+    ens, preparation, _ = open_run(run)
+    x = preparation.example()
+    assert torch.equal(multum.load(run)(x), ens(x))
 
 
 def test_the_split_is_written_by_example(run: Path) -> None:

@@ -11,10 +11,11 @@ from typing import Any
 import torch
 
 from ..data.corruptions import STANDARD
+from ..data.identity import example_ids, fingerprint_of
 from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
 from ..data.selecting import selected
-from ..data.sources import Data, load_data
+from ..data.sources import Data, Part, load_data, load_examples
 from ..errors import ConfigError, FileError, MultumError
 from ..files import locked, plain, prepare_folder, read_json
 from ..methods import Method
@@ -83,11 +84,10 @@ def compare(
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)
     labels = chosen_methods(methods)
-    overrides |= held_out_by_default(full, source)
-    full = full.with_overrides(overrides)
-    # Of every seed: which examples a data set has may depend on it.
-    contents = {seed: (load_data(name, seed=seed) if seed else source).fingerprint for seed in listed}
-    cells, refused = _planned(labels, contents, name, source, model, limit, overrides, ood_names, shift)
+    trained = {**overrides, **held_out_by_default(full, source)}
+    full = full.with_overrides(trained)
+    contents = _contents(name, source, listed, ood_names)
+    cells, refused = _planned(labels, contents, name, source, model, limit, trained, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
     if progress:
@@ -110,7 +110,8 @@ def compare(
         fields = {"seeds": listed, "recipe": overrides, "budget": budget, "ood": ood, "shift": shift, "out": str(out)}
         call = ", ".join([repr(data), repr(model), repr(",".join(labels)), *(f"{k}={v!r}" for k, v in fields.items())])
         command = command or f"multum.compare({call})"
-        document = plain(document_of(cells, outcomes, out, source, limit, command, settings))
+        parted = source.with_validation(full.held_out, listed[0]) if full.held_out else source
+        document = plain(document_of(cells, outcomes, out, parted, limit, command, settings))
         from .. import reports  # brings matplotlib and pandas, which `import multum` should not
 
         reports.write(document, out)
@@ -130,6 +131,13 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
         return name, data, (with_selection(whole, "only", held),)
     known, ood_names = (name, ()) if choice == "only" else default_ood(name, data)
     return known, selected(data, *selection(known)[1:]) if ood_names else data, ood_names
+
+
+def _contents(name: str, source: Data, seeds: Sequence[int], ood: Sequence[str]) -> dict[int, str]:
+    """A fingerprint for each seed, as which examples a data set has may depend on it, that covers the OOD data too."""
+    outside = [example_ids(Part(x, torch.zeros(len(x))), ()) for x in map(load_examples, ood)]
+    contents = {seed: (load_data(name, seed=seed) if seed else source).fingerprint for seed in seeds}
+    return {seed: fingerprint_of(outside, [content]) if outside else content for seed, content in contents.items()}
 
 
 def _warn_of_change(out: Path, name: str, source: Data) -> None:

@@ -52,7 +52,7 @@ def document_of(
         "settings": settings,
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "task": source.task,
-        "examples": {"train": len(source.train), "test": len(source.test)},
+        "examples": {name: len(ids) for name, ids in source.ids.items()},
         "classes": list(source.classes) or [str(i) for i in range(source.outputs)],
         "versions": versions(),
         "machine": machine(),

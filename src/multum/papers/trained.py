@@ -12,7 +12,7 @@ from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
 from ..runs.cells import Cell
-from ..runs.folder import open_run
+from ..runs.folder import RunFolder
 from ..runs.work import Outcome, finished
 from .base import Run
 
@@ -69,5 +69,7 @@ class Trained:
         if not seeds or (seed is not None and seed not in seeds):
             missing = f"seed {seed}" if seed is not None else "any seed"
             raise TrainingError(f"a row must be trained to be opened; got {label} of {self.run.item} without {missing}")
-        ens, _, settings = open_run(self.path(label, seeds[0] if seed is None else seed))
-        return ens, load_data(settings["data"], seed=settings["recipe"]["seed"])
+        folder = RunFolder(self.path(label, seeds[0] if seed is None else seed))
+        run = folder.read()
+        data = load_data(run["data"], seed=run["recipe"]["seed"])
+        return folder.open(data), data

@@ -148,6 +148,14 @@ class RunFolder:
             raise TrainingError(
                 f"{settings['data']} has changed since {self.path} was begun: {what}. Choose another --out"
             )
+        split = self.split()
+        if not self.is_finished(run) and any(
+            not torch.equal(split.get(n, ids[:0]), ids) for n, ids in data.ids.items()
+        ):
+            raise TrainingError(
+                f"a run must go on with its examples in their order; got {settings['data']} in another one. Bring it "
+                "back, or choose another --out"
+            )
         return run
 
     def is_finished(self, run: Mapping[str, Any]) -> bool:

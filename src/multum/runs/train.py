@@ -116,7 +116,7 @@ def train_on(
         folder.begun(settings, source, resume)  # again: another command may have begun here meanwhile
         run = {**settings, "versions": versions(), "threads": torch.get_num_threads(), "last": None}
         if is_first():  # before training, so that an interrupted run can be resumed and recognised
-            folder.write_data(source)
+            folder.write_data(source)  # first: run.json says that all is there
             folder.write(run)
         history = fit(ens, source, recipe, out=out, **options)
         run |= {"threads": torch.get_num_threads(), "last": history[-1]}

@@ -88,10 +88,13 @@ def load(
     """Read an ensemble back: same outputs to the last bit, under the same executor (a choice that is not saved).
 
     Args:
+        path: a file that `save` wrote, or the folder of a finished run.
         network: the base network, or a function that builds it, where multum does not know the class.
         device: where the tensors go.
     """
-    header, tensors = _read(Path(path), device)
+    path = Path(path)
+    path = path / "model.safetensors" if path.is_dir() else path
+    header, tensors = _read(path, device)
     random, state = (
         {name.removeprefix(prefix): tensors.pop(name) for name in list(tensors) if name.startswith(prefix)}
         for prefix in (RANDOM, STATE)
