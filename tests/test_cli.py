@@ -147,8 +147,35 @@ def test_train_evaluate_and_predict_follow_each_other(multum, tmp_path: Path) ->
     assert (code, err) == (0, "") and len(rows) == 5 and {"label", "confidence", "abstain"} <= rows[0].keys()
     out, _, code = multum("predict", "run", "new.npz", "--out", "answers.csv")
     assert code == 0 and len((tmp_path / "answers.csv").read_text().splitlines()) == 6
-    _, err, code = multum("predict", "run", "absent.npz")
-    assert code == 2 and err.startswith("error: ") and "absent.npz" in err
+    out, err, code = multum("predict", "run", "absent.npz", "--json")
+    assert (out, code) == ("", 2) and err.startswith("error: ") and "absent.npz" in err
+
+
+def test_predictions_by_flags(multum, tmp_path: Path) -> None:
+    multum("train", "--out", "run", "epochs=1", "batch_size=400", "--method", "deep:members=2")
+    np.savez(tmp_path / "new.npz", x=load_data("digits").test.x[:5].numpy())
+    out, _, _ = multum("predict", "run", "new.npz", "--json", "--conformal", "0.9", "--temperature", "--members")
+    row = json.loads(out)[0]
+    assert {"p_0", "p_9", "member1_p_3", "set", "set_size"} <= row.keys() and sum(
+        row[f"p_{k}"] for k in range(10)
+    ) > 0.99
+    out, _, _ = multum("predict", "run", "new.npz", "--json", "--no-probabilities")
+    assert json.loads(out)[0].keys() == {"example", "label", "confidence", "entropy", "mutual_information"}
+    out, _, code = multum("predict", "run", "new.npz", "--out", "answers.parquet", "--risk", "0.5")
+    assert code == 0 and "5 examples" in out and "fitted on 126 validation examples" in out
+
+
+def test_a_run_is_measured_on_other_data(multum, tmp_path: Path) -> None:
+    multum("train", "--out", "run", "epochs=1", "batch_size=400")
+    data = load_data("digits")
+    other = {"x_test": 255 - data.test.x[:60].numpy(), "y_test": data.test.y[:60].numpy()}
+    np.savez(tmp_path / "other.npz", x_train=data.train.x.numpy(), y_train=data.train.y.numpy(), **other)
+    out, _, code = multum("evaluate", "run", "--json", "--data", "npz:other.npz")
+    assert code == 0 and json.loads(out)["examples"] == 60 and json.loads(out)["data"] == "npz:other.npz"
+    _, err, code = multum("evaluate", "run", "--data", "diabetes")
+    assert code == 2 and "data must be of the run's kind" in err
+    out, _, _ = multum("train", "--help")
+    assert all(field in out for field in ("drop=A+B", "decimal=", "sep=", "test=FILE", "task=", "size=64", "hold_out="))
 
 
 def test_compare_prints_its_table_and_the_place_of_the_report(multum, tmp_path: Path, monkeypatch) -> None:

@@ -117,6 +117,16 @@ def test_a_moved_run_needs_nothing_of_its_training(
     assert again.attrs == before.attrs
 
 
+def test_a_run_without_validation_part_needs_its_test_part_for_a_coverage(tmp_path: Path, new: Path) -> None:
+    table(tmp_path / "lab.csv", 200)
+    run = trained(tmp_path / "run", f"csv:{tmp_path / 'lab.csv'}#target=lab", epochs=1, validation=0)
+    assert not (run / "validation.safetensors").exists() and "abstain" in predict_run(run, new, coverage=0.5)
+    (tmp_path / "lab.csv").unlink()
+    with pytest.raises(TrainingError, match=r"a coverage must be fitted .* validation=0\.1"):
+        predict_run(run, new, coverage=0.5, progress=False)
+    assert len(predicted(run, new)) == 50
+
+
 def test_a_thinned_run_needs_no_data_either(tmp_path: Path) -> None:
     frame = table(tmp_path / "lab.csv", 200)
     run = trained(tmp_path / "run", f"csv:{tmp_path / 'lab.csv'}#target=lab", "mlp:hidden=8,thin=0.5", epochs=1)
@@ -174,7 +184,7 @@ def test_compare_does_not_reuse_cells_of_other_data(tmp_path: Path, caplog: pyte
 
     first, again = compared(), compared()
     assert [c["folder"] for c in first["cells"]] == [c["folder"] for c in again["cells"]]
-    assert "changed" not in caplog.text
+    assert "lab.csv" not in caplog.text
     shuffled(tmp_path / "lab.csv", 700)
     with caplog.at_level(logging.WARNING):
         other = compared()

@@ -145,13 +145,15 @@ def _warn_of_change(out: Path, name: str, source: Data) -> None:
     try:
         before = read_json(out / "report.json")
         settings, examples = before["settings"], sum(before["examples"].values())
-        changed = settings["data"] == name and settings.get("fingerprint", source.fingerprint) != source.fingerprint
-    except (FileError, KeyError, TypeError, AttributeError):  # no report, or none of this version's
+        same = settings["data"] != name or settings.get("fingerprint") == source.fingerprint
+    except (FileError, KeyError, TypeError, AttributeError):  # no report, or a damaged one
         return
-    if changed:
-        now = len(source.train) + len(source.test)
-        what = f"{examples} examples are now {now}" if examples != now else "examples, targets or classes are others"
-        log.warning("%s has changed since %s was written: %s; every cell is run anew", name, out / "report.json", what)
+    now = len(source.train) + len(source.test)
+    what = f"{examples} examples are now {now}" if examples != now else "examples, targets or classes are others"
+    if "fingerprint" not in settings:
+        what = "multum 0.1, which wrote it, kept no fingerprint of it"
+    if not same:
+        log.warning("%s may not be what %s was made of: %s; every cell is run anew", name, out / "report.json", what)
 
 
 def _planned(

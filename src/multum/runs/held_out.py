@@ -27,7 +27,7 @@ from ..training.recipe import Recipe
 from .folder import RunFolder
 from .recorded import own_test_part
 
-__all__ = ["HeldOut", "Rules", "fit_rules", "held_out", "outputs_of", "validation_outputs"]
+__all__ = ["HeldOut", "Rules", "certainty_of", "fit_rules", "held_out", "outputs_of", "validation_outputs"]
 
 HOLD_OUT = "Train again with keep=best or validation=0.1, the share that is held out"
 
@@ -79,7 +79,13 @@ def held_out(
         return HeldOut(stored["outputs"], stored["targets"], what)
     if labelled:
         return None
-    test = own_test_part(folder, run, preparation)
+    try:
+        test = own_test_part(folder, run, preparation)
+    except TrainingError as error:
+        raise TrainingError(
+            f"a coverage must be fitted on held-out examples or on the test part; got a run without the former, and: "
+            f"{error}. {HOLD_OUT}"
+        ) from error
     outputs = torch.cat(list(outputs_of(ensemble, preparation, test.x)), 1)
     return HeldOut(outputs, None, "test examples, without their labels")
 
@@ -166,6 +172,11 @@ def fit_rules(
     return rules
 
 
+def certainty_of(prediction: Prediction | RegressionPrediction) -> Tensor:
+    """What decides who is answered: the confidence, or the smaller standard deviation. Shape: [batch]."""
+    return -prediction.variance.sqrt() if isinstance(prediction, RegressionPrediction) else prediction.confidence
+
+
 def _abstention(
     prediction: Prediction | RegressionPrediction,
     targets: Tensor | None,
@@ -173,13 +184,11 @@ def _abstention(
     risk: float | None,
     delta: float | None,
 ) -> Abstention:
-    if isinstance(prediction, RegressionPrediction):
-        certainty, right = -prediction.variance.sqrt(), None
-    else:
-        certainty, right = prediction.confidence, None if targets is None else prediction.labels == targets
-    unknown = torch.zeros_like(certainty, dtype=torch.bool) if right is None else right
-    rule = fit_abstention(certainty, unknown, coverage=coverage, risk=risk, delta=delta)
-    return rule if right is not None else replace(rule, risk=math.nan)
+    certainty = certainty_of(prediction)
+    if targets is not None and isinstance(prediction, Prediction):
+        return fit_abstention(certainty, prediction.labels == targets, coverage=coverage, risk=risk, delta=delta)
+    unknown = torch.zeros_like(certainty, dtype=torch.bool)
+    return replace(fit_abstention(certainty, unknown, coverage=coverage, risk=risk, delta=delta), risk=math.nan)
 
 
 def _conformal(

@@ -37,7 +37,7 @@ from ..metrics.conformal import ConformalIntervals, ConformalSets
 from ..outputs.prediction import Prediction, RegressionPrediction
 from .examples import read_examples
 from .folder import RunFolder, open_run
-from .held_out import Rules, fit_rules, held_out, outputs_of
+from .held_out import Rules, certainty_of, fit_rules, held_out, outputs_of
 
 __all__ = ["predict_frames", "predict_run", "print_rows", "summary", "table", "write"]
 
@@ -133,9 +133,7 @@ def _ruled(prediction: Prediction | RegressionPrediction, rules: Rules, data: Pr
     """The columns of what was fitted."""
     columns: dict[str, Any] = {}
     if rules.abstention is not None:
-        is_regression = isinstance(prediction, RegressionPrediction)
-        certainty = -prediction.variance.sqrt() if is_regression else prediction.confidence  # type: ignore[union-attr]
-        columns["abstain"] = ~rules.abstention(certainty).numpy()
+        columns["abstain"] = ~rules.abstention(certainty_of(prediction)).numpy()
     if isinstance(rules.conformal, ConformalSets) and isinstance(prediction, Prediction):
         sets = rules.conformal(prediction.probs)
         names = data.class_names
