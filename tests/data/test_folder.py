@@ -231,5 +231,5 @@ def test_a_folder_is_described(tmp_path: Path, capsys: pytest.CaptureFixture) ->
     text = data.describe()
     assert "3 classes, blue (12), green (12), red (12); 30 images for training and 6 for testing" in text
     assert "each becomes 3 x 10 x 10" in text and multum.load_data("digits").describe() == ""
-    train(data.name, "small-cnn", "single", tmp_path / "run", {"epochs": 1}, progress=True)
-    assert text in capsys.readouterr().err
+    train(data.name, "small-cnn", "single", tmp_path / "run", {"epochs": 1, "validation": 0.2}, progress=True)
+    assert f"{text}\n  6 examples of the training part are held out" in capsys.readouterr().err

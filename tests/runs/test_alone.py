@@ -18,7 +18,7 @@ from safetensors.torch import load_file
 
 import multum
 from multum.data.preparation import Preparation
-from multum.errors import FileError, TrainingError
+from multum.errors import DataError, FileError, TrainingError
 from multum.runs.evaluate import evaluate_run
 from multum.runs.folder import open_run
 from multum.runs.predict import predict_run
@@ -218,6 +218,28 @@ def test_evaluate_on_other_data_leaves_out_what_was_trained_on(run: Path, caplog
     (run.parent / "lab.csv").unlink()
     numbers = evaluate_run(run, data=f"csv:{run.parent / 'other.csv'}#target=lab", progress=False)
     assert numbers["examples"] == 50 and numbers["data"].endswith("other.csv#target=lab")
+    renamed = other.rename(columns={"lab": "truth"})
+    renamed.iloc[:3, 3] = "who knows"
+    renamed.to_csv(run.parent / "renamed.csv", index=False, sep="|")
+    name = f"csv:{run.parent / 'renamed.csv'}#target=truth,sep=|"
+    with pytest.raises(DataError, match="who knows"):
+        evaluate_run(run, data=name, progress=False)
+    assert evaluate_run(run, data=f"{name}#hold_out=who knows", progress=False)["examples"] == 47
+
+
+def test_evaluate_reads_other_data_in_the_runs_terms(images: tuple[Path, Path], tmp_path: Path) -> None:
+    run, _ = images
+    for name, low in (("dog", 90), ("emu", 150)):  # fewer classes, so that their numbers are others
+        pictures(tmp_path / "new", name, low)
+    numbers = evaluate_run(run, data=f"folder:{tmp_path / 'new'}", progress=False)
+    assert numbers["examples"] == 40  # all of them: no part of it was held out by a person
+    frame = predicted(run, tmp_path / "new")
+    assert numbers["accuracy"] == pytest.approx((frame["example"].str[:3] == frame["label"]).mean())
+    pictures(tmp_path / "new", "yak", 100)
+    with pytest.raises(DataError, match=r"must have the run's classes; got yak .*#hold_out=yak"):
+        evaluate_run(run, data=f"folder:{tmp_path / 'new'}", progress=False)
+    again = evaluate_run(run, data=f"folder:{tmp_path / 'new'}#hold_out=yak", progress=False)
+    assert (again["examples"], again["nll"], again["ece"]) == (40, numbers["nll"], numbers["ece"])
 
 
 def test_evaluate_of_images_goes_by_content(images: tuple[Path, Path]) -> None:

@@ -90,8 +90,9 @@ def compare(
     cells, refused = _planned(labels, contents, name, source, model, limit, trained, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
+    parted = source.with_validation(full.held_out, listed[0]) if full.held_out else source
     if progress:
-        print_guesses(source)
+        print_guesses(parted)
     with locked(out):
         _warn_of_change(out, name, source)
         outcomes = run_cells(cells, refused, out, full.epochs, runner, threads, progress)
@@ -110,7 +111,6 @@ def compare(
         fields = {"seeds": listed, "recipe": overrides, "budget": budget, "ood": ood, "shift": shift, "out": str(out)}
         call = ", ".join([repr(data), repr(model), repr(",".join(labels)), *(f"{k}={v!r}" for k, v in fields.items())])
         command = command or f"multum.compare({call})"
-        parted = source.with_validation(full.held_out, listed[0]) if full.held_out else source
         document = plain(document_of(cells, outcomes, out, parted, limit, command, settings))
         from .. import reports  # brings matplotlib and pandas, which `import multum` should not
 

@@ -126,7 +126,7 @@ def load(place: str, name: str, seed: int) -> Data:
     classes, parts = _read_folder(Path(where).expanduser(), int(size) if size else None)
     train, test = parts if len(parts) == 2 else split(parts[0], 0.2, seed, "classification")
     try:
-        return assembled(name, "classification", train, test, classes=tuple(classes))
+        return assembled(name, "classification", train, test, classes=tuple(classes), drawn=len(parts) == 1)
     except DataError:
         check_files(name, train, test)  # where it was one broken file, there may be more
         raise

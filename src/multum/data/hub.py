@@ -48,7 +48,7 @@ def load(place: str, name: str, seed: int) -> Data:
         images = [_images(rows, image, look) for rows in chosen]
     parts = [Part(x, _labels(rows, label, classes)) for x, rows in zip(images, chosen, strict=True)]
     train, test = parts if len(parts) == 2 else split(parts[0], 0.2, seed, "classification")
-    return assembled(name, "classification", train, test, classes=classes)
+    return assembled(name, "classification", train, test, classes=classes, drawn=len(parts) == 1)
 
 
 def _fetched(where: str, config: str | None) -> dict[str, Any]:

@@ -75,6 +75,7 @@ class Data:
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
     table: Table | None = None  # how rows of a csv or parquet file become examples
     counts: tuple[float, ...] = ()  # training examples of each class, where the training part is not here
+    drawn: bool = False  # whether the test part was drawn from the whole, which came in one part
 
     @classmethod
     def given(cls, x: Tensor, y: Tensor, task: str) -> Data:
@@ -169,17 +170,18 @@ class Data:
 
     def describe(self) -> str:
         """What a file or a folder of the user's holds, for a person; nothing of other data."""
+        held_out = f"\n  {len(self.validation)} examples of the training part are held out" if self.validation else ""
         if self.table is not None:
-            return self.table.describe()
+            return self.table.describe() + held_out
         if not self.train.lazy:
             return ""
-        counts = torch.cat([self.train.y, self.test.y]).bincount(minlength=self.outputs).tolist()
-        classes = listed([f"{name} ({count})" for name, count in zip(self.class_names, counts, strict=True)])
-        size = " x ".join(map(str, self.shape))
+        labels = torch.cat([part.y for part in (self.train, self.validation, self.test) if part is not None])
+        counts = zip(self.class_names, labels.bincount(minlength=self.outputs).tolist(), strict=True)
+        training = len(labels) - len(self.test)
         return (
-            f"{self.name}: classification into {self.outputs} classes, {classes}; {len(self.train)} images for "
-            f"training and {len(self.test)} for testing; each becomes {size}: its shorter side is scaled to that, "
-            "and the middle cut out."
+            f"{self.name}: classification into {self.outputs} classes, {listed([f'{k} ({n})' for k, n in counts])}; "
+            f"{training} images for training and {len(self.test)} for testing; each becomes "
+            f"{' x '.join(map(str, self.shape))}: its shorter side is scaled to that, and the middle cut out.{held_out}"
         )
 
     def check_files(self) -> None:
@@ -234,6 +236,7 @@ def assembled(
     classes: tuple[str, ...] = (),
     target_names: tuple[str, ...] = (),
     table: Table | None = None,
+    drawn: bool = False,
 ) -> Data:
     """Checked data with the mean and the spread of its training part."""
     for part, place in ((train, "training"), (test, "test")):
@@ -254,7 +257,7 @@ def assembled(
                 f"every class of {name} must occur in its training part; got {words} in the test part alone. "
                 "Move some of its examples over, or leave it out"
             )
-    more: dict[str, Any] = {"classes": classes, "target_names": target_names, "table": table}
+    more: dict[str, Any] = {"classes": classes, "target_names": target_names, "table": table, "drawn": drawn}
     return Data(name, task, train, test, outputs, **more, **standards(train, task, table))
 
 

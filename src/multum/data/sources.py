@@ -126,7 +126,7 @@ def _digits(seed: int) -> Data:
     x, y = load_digits(return_X_y=True)
     images = torch.tensor(np.round(x * 255 / 16), dtype=torch.uint8).view(-1, 1, 8, 8)
     train, test = split(Part(images, torch.tensor(y, dtype=torch.int64)), 0.3, seed, "classification")
-    return assembled("digits", "classification", train, test)
+    return assembled("digits", "classification", train, test, drawn=True)
 
 
 def _diabetes(seed: int) -> Data:
@@ -134,7 +134,7 @@ def _diabetes(seed: int) -> Data:
 
     x, y = load_diabetes(return_X_y=True)
     both = Part(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64))
-    return assembled("diabetes", "regression", *split(both, 0.3, seed, "regression"))
+    return assembled("diabetes", "regression", *split(both, 0.3, seed, "regression"), drawn=True)
 
 
 _EMBEDDED: dict[str, Callable[[int], Data]] = {"diabetes": _diabetes, "digits": _digits, "sines": sines}

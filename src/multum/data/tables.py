@@ -15,8 +15,8 @@ it is text, true/false, or whole numbers of at most 20 values that occur twice o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -95,27 +95,27 @@ class Table:
         hashes = pd.util.hash_pandas_object(pd.DataFrame(cells), index=False)
         return torch.from_numpy(hashes.to_numpy().view(np.int64).copy())
 
-    def labelled(self, name: str, *, whole: bool) -> list[Part]:
-        """The rows with a target of `csv:FILE#...`: of its test file if it has one, else all of them.
+    def labelled(self, name: str, *, whole: bool, without: Sequence[str] = ()) -> list[Part]:
+        """The rows with a target of `csv:FILE#...`, in this table's terms: of its test file if it has one, else all.
 
         Args:
             whole: of all its files, without the rows of classes that this table does not know; else these are refused.
+            without: classes to leave out.
         """
         kind, _, rest = name.partition(":")
         place, fields = place_and_fields(rest, "a table", FIELDS)
         files = [place, fields["test"]] if whole and "test" in fields else [fields.get("test", place)]
-        return [self._labelled(Path(file).expanduser(), kind == "parquet", whole) for file in files]
+        written = replace(self, sep=fields.get("sep", self.sep), decimal=fields.get("decimal", self.decimal))
+        frames = [next(written.frames(Path(file).expanduser(), parquet=kind == "parquet")) for file in files]
+        target = fields.get("target", self.target)
+        return [self._part(frame, _column(target, frame, "target"), whole, without) for frame in frames]
 
-    def _labelled(self, path: Path, parquet: bool, skip_unknown: bool) -> Part:
-        frame = next(self.frames(path, parquet=parquet))
-        if self.target not in frame.columns:
-            raise DataError(
-                f"rows to measure on must have the target {self.target!r}; got {', '.join(frame.columns)} in {path}"
-            )
-        frame = frame[frame[self.target].notna()]
-        if self.classes and skip_unknown:
+    def _part(self, frame: pd.DataFrame, target: str, skip_unknown: bool, without: Sequence[str]) -> Part:
+        frame = frame[frame[target].notna()].rename(columns={target: self.target})
+        if self.classes:
             codes, words = as_words(frame[self.target])
-            frame = frame[np.array([word in self.classes for word in words])[codes]]
+            stays = [word not in without and (word in self.classes or not skip_unknown) for word in words]
+            frame = frame[np.array([*stays, False])[codes]]
         return Part(self.encode(frame), _targets(frame[self.target], self.classes), self.ids(frame))
 
     def as_dict(self) -> dict[str, Any]:
@@ -208,8 +208,8 @@ def load(place: str, name: str, seed: int) -> Data:
     )
     train_part = Part(table.encode(frame), y, table.ids(frame))
     test_part = Part(table.encode(test_frame), test_y, table.ids(test_frame))
-    names = tuple(targets) if len(targets) > 1 else ()
-    return assembled(name, task, train_part, test_part, classes=classes, target_names=names, table=table)
+    more = {"target_names": tuple(targets) if len(targets) > 1 else (), "drawn": "test" not in fields}
+    return assembled(name, task, train_part, test_part, classes=classes, table=table, **more)
 
 
 def _column(text: str, frame: pd.DataFrame, field: str) -> str:

@@ -39,8 +39,8 @@ def evaluate_run(
     """Every metric of a finished run on its test part, on OOD data sets by name, under corruptions, and its cost.
 
     Args:
-        data: other data to measure on, by name, read as the run reads its own: the test part where it has one, else all
-            of it; without examples that the run was trained on.
+        data: other data to measure on, by name, read as the run reads its own: its test part where it came with one,
+            else all of it; without examples that the run was trained on.
         cost_ratio: what a missed positive costs in false alarms, for a threshold of two classes.
     """
     ens, preparation, settings = open_run(folder)

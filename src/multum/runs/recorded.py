@@ -36,8 +36,8 @@ def own_test_part(folder: RunFolder, run: Mapping[str, Any], preparation: Prepar
     if not same:
         what = changes(split, preparation.classes, data)
         log.warning("%s has changed since %s was trained: %s", run["data"], folder.path, what)
-    if same and torch.equal(_sorted_ids(data, "test"), split["test"].sort().values):
-        return data.test.rows(positions(split["test"], data.ids["test"]))
+    if same and torch.equal(data.ids["test"], split["test"]):
+        return data.test
     parts = _parts(run["data"], preparation, run["recipe"]["seed"], whole=True)
     every = torch.cat([example_ids(part, preparation.class_names) for part in parts])
     rows = positions(split["test"], every)
@@ -53,12 +53,10 @@ def own_test_part(folder: RunFolder, run: Mapping[str, Any], preparation: Prepar
 def unseen_part(folder: RunFolder, run: Mapping[str, Any], preparation: Preparation, name: str) -> Part:
     """Labelled examples of other data, read as the run reads its own, without those that it was trained on."""
     parts = _parts(name, preparation, run["recipe"]["seed"], whole=False)
-    ids = [example_ids(part, preparation.class_names) for part in parts]
-    if run.get("format", 1) == 1:
-        return parts[0]
-    split = folder.split()
-    trained = torch.cat([split[name] for name in ("train", "validation") if name in split])
-    new = ~torch.isin(torch.cat(ids), trained)
+    ids = torch.cat([example_ids(part, preparation.class_names) for part in parts])
+    split = {} if run.get("format", 1) == 1 else folder.split()
+    trained = torch.cat([ids[:0], *(split[part] for part in ("train", "validation") if part in split)])
+    new = ~torch.isin(ids, trained)
     if not new.any():
         raise DataError(f"data to measure on must hold examples that the run was not trained on; got {name} with none")
     if not new.all():
@@ -76,19 +74,17 @@ def _loaded(folder: RunFolder, run: Mapping[str, Any]) -> Data:
         ) from error
 
 
-def _sorted_ids(data: Data, part: str) -> Tensor:
-    return data.ids[part].sort().values
-
-
 def _parts(name: str, preparation: Preparation, seed: int, *, whole: bool) -> list[Part]:
     """The `whole` of a data set, whatever its name selects, or what it has to measure on, in the run's terms."""
-    is_table = preparation.table is not None and name.startswith(("csv:", "parquet:"))
-    while (whole or is_table) and selection(name)[1]:
+    while whole and selection(name)[1]:
         name = selection(name)[0]
-    if preparation.table is not None and is_table:
-        return preparation.table.labelled(name, whole=whole)
+    if preparation.table is not None and name.startswith(("csv:", "parquet:")):
+        file, choice, classes = selection(name)
+        if choice not in ("", "hold_out"):
+            raise DataError(f"a table to measure on must be a whole file; got {choice}= in {name}. Leave that out")
+        return preparation.table.labelled(file, whole=whole, without=classes)
     data = load_data(name, seed=seed)
-    parts = [data.train, data.test] if whole else [data.test]
+    parts = [data.train, data.test] if whole or data.drawn else [data.test]
     return [_as_the_run_has_it(part, data, preparation, skip_unknown=whole) for part in parts]
 
 
