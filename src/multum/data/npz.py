@@ -79,8 +79,7 @@ def read_arrays(path: Path, only: str | None = None, *, mapped: bool = False) ->
 
 
 def _part(arrays: Arrays, x: str, y: str) -> Part:
-    several = arrays[y].ndim == 2 and arrays[y].dtype.kind == "f" and arrays[y].shape[1] > 1
-    targets = _numbers(arrays, y, 2 if several else 1)
+    targets = _numbers(arrays, y, 1)
     if arrays[x].ndim < 2:
         raise DataError(f"{x} must have the shape [examples, ...]; got {arrays[x].shape}")
     return Part(examples(arrays[x]), targets.double() if targets.is_floating_point() else targets.long())

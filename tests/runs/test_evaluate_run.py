@@ -1,0 +1,57 @@
+"""`multum evaluate` on a run of two classes: tables by class, confusions and thresholds, on a terminal and as JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from multum.files import dumps
+from multum.runs.evaluate import evaluate_run, tables
+from multum.runs.train import train
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("two")
+    rng = np.random.default_rng(0)
+    a = rng.normal(size=400)
+    rows = [f"{x:.3f},{'go' if x + 0.5 * rng.normal() > 1.3 else 'stay'}" for x in a]
+    (folder / "two.csv").write_text("a,state\n" + "\n".join(rows) + "\n")
+    overrides = {"epochs": 3, "keep": "best", "validation": 0.25, "class_weights": "balanced"}
+    train(f"csv:{folder}/two.csv#target=state", "mlp:hidden=8", "deep:members=2", folder / "run", overrides)
+    return folder / "run"
+
+
+def printed(numbers) -> str:
+    console = Console(file=io.StringIO(), width=160)
+    for table in tables(numbers):
+        console.print(table)
+    return console.file.getvalue()
+
+
+def test_the_rarer_class_is_positive_and_classes_have_names(run):
+    numbers = evaluate_run(run, progress=False)
+    assert numbers["by_class"]["positive"] == "go" and numbers["by_class"]["uneven"]
+    assert [row["class"] for row in numbers["by_class"]["rows"]] == ["go", "stay"]
+    text = printed(numbers)
+    for words in ("class by class; positive: go", "as stay", "balanced_accuracy", "class_auprc", "thresholds for go"):
+        assert words in text, words
+
+
+def test_thresholds_come_from_the_part_that_was_held_out(run):
+    numbers = evaluate_run(run, cost_ratio=3.0, progress=False)
+    thresholds = numbers["by_class"]["thresholds"]
+    assert set(thresholds) == {"f1", "balanced_accuracy", "cost"}
+    assert all(row["held_out"] == 80 for row in thresholds.values())  # a quarter of the 320 rows for training
+    assert thresholds["cost"]["cost"] >= 0 and "cost" not in thresholds["f1"]
+    assert json.loads(dumps(numbers))["by_class"]["thresholds"] == thresholds
+
+
+def test_a_run_without_held_out_examples_has_no_thresholds(run, tmp_path):
+    source = f"csv:{run.parent}/two.csv#target=state"
+    train(source, "mlp:hidden=4", "single", tmp_path / "run", {"epochs": 1})
+    assert "thresholds" not in evaluate_run(tmp_path / "run", progress=False)["by_class"]
