@@ -136,7 +136,7 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
 def _contents(name: str, source: Data, seeds: Sequence[int], ood: Sequence[str]) -> dict[int, str]:
     """A fingerprint for each seed, as which examples a data set has may depend on it, that covers the OOD data too."""
     outside = [example_ids(Part(x, torch.zeros(len(x))), ()) for x in map(load_examples, ood)]
-    contents = {seed: (load_data(name, seed=seed) if seed else source).fingerprint for seed in seeds}
+    contents = {seed: (load_data(name, seed=seed) if seed else source).arrangement for seed in seeds}
     return {seed: fingerprint_of(outside, [content]) if outside else content for seed, content in contents.items()}
 
 

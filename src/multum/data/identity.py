@@ -1,8 +1,7 @@
-"""What tells examples and data sets apart: their content, not where they lie or when they were written.
+"""What tells examples and data sets apart: their content, not where they lie, when they were written or in what order.
 
 an example    8 bytes of BLAKE2 over its numbers (or its file) and its target, by name where it is a class
-a data set    SHA-256 over the numbers of all examples in their order, which a split goes by, the task and the
-              names of the classes
+a data set    SHA-256 over the sorted numbers of all examples, the task and the names of the classes
 """
 
 from __future__ import annotations
@@ -41,10 +40,11 @@ def example_ids(part: Part, class_names: Sequence[str]) -> Tensor:
     return torch.from_numpy(np.frombuffer(b"".join(digests), np.int64).copy())
 
 
-def fingerprint_of(ids: Iterable[Tensor], words: Sequence[str]) -> str:
-    """One name for examples with these numbers in this order, and for what else tells data sets apart."""
+def fingerprint_of(ids: Iterable[Tensor], words: Sequence[str], *, ordered: bool = False) -> str:
+    """One name for examples with these numbers, in any order or in this one, and for what else tells data apart."""
+    numbers = torch.cat(list(ids))
     digest = hashlib.sha256(json.dumps(words).encode())
-    digest.update(torch.cat(list(ids)).numpy().tobytes())
+    digest.update((numbers if ordered else numbers.sort().values).numpy().tobytes())
     return digest.hexdigest()[:20]
 
 

@@ -110,8 +110,14 @@ class Data:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The same for the same examples, targets and class names in the same order of the same parts."""
+        """The same for the same examples, targets and class names, wherever they lie and however they are split."""
         return fingerprint_of(self.ids.values(), [self.task, *self.classes])
+
+    @property
+    def arrangement(self) -> str:
+        """A fingerprint of the parts, each in its order: only runs on the same one can be compared."""
+        words = [self.task, *self.classes, *(str(len(ids)) for ids in self.ids.values())]
+        return fingerprint_of(self.ids.values(), words, ordered=True)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -148,7 +154,9 @@ class Data:
         y = self.train.y
         if self.counts:
             return torch.tensor(self.counts)
-        return y.sum(0) if y.is_floating_point() else y.bincount(minlength=self.outputs)
+        if y.is_floating_point():
+            return y.sum(0) if y.ndim > 1 else torch.zeros(self.outputs)  # a stream's targets are not known beforehand
+        return y.bincount(minlength=self.outputs)
 
     @property
     def positive(self) -> int:

@@ -45,7 +45,7 @@ class Table:
     """How rows become examples, fitted on a training part."""
 
     file: Path
-    target: str  # A+B where there are several
+    targets: tuple[str, ...]
     task: str
     why: str  # the task was taken for what it is
     classes: tuple[str, ...]
@@ -56,6 +56,11 @@ class Table:
     notes: tuple[str, ...] = ()  # what a person should look at
     sep: str | None = None
     decimal: str = "."
+
+    @property
+    def target(self) -> str:
+        """The target's name; A+B of several."""
+        return "+".join(self.targets)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -88,7 +93,7 @@ class Table:
 
     def ids(self, frame: pd.DataFrame) -> Tensor:
         """What tells rows apart: the cells that are used, as the file has them. Shape: int64 [rows]."""
-        cells = {name: frame[name] for name in (*(column.name for column in self.columns), self.target)}
+        cells = {name: frame[name] for name in (*(column.name for column in self.columns), *self.targets)}
         for name, column in cells.items():
             if pd.api.types.is_numeric_dtype(column.dtype):  # 1 and 1.0 are one number
                 cells[name] = pd.Series(as_numbers(column).values, column.index)
@@ -108,15 +113,18 @@ class Table:
         written = replace(self, sep=fields.get("sep", self.sep), decimal=fields.get("decimal", self.decimal))
         frames = [next(written.frames(Path(file).expanduser(), parquet=kind == "parquet")) for file in files]
         target = fields.get("target", self.target)
-        return [self._part(frame, _column(target, frame, "target"), whole, without) for frame in frames]
+        return [self._part(frame, _columns(target, frame, "target"), whole, without) for frame in frames]
 
-    def _part(self, frame: pd.DataFrame, target: str, skip_unknown: bool, without: Sequence[str]) -> Part:
-        frame = frame[frame[target].notna()].rename(columns={target: self.target})
+    def _part(self, frame: pd.DataFrame, targets: list[str], skip_unknown: bool, without: Sequence[str]) -> Part:
+        if len(targets) != len(self.targets):
+            raise DataError(f"data must have the run's targets, {listed(self.targets)}; got {listed(targets)}")
+        frame = frame[frame[targets].notna().all(axis=1)]
+        frame = frame.rename(columns=dict(zip(targets, self.targets, strict=True)))
         if self.classes:
             codes, words = as_words(frame[self.target])
             stays = [word not in without and (word in self.classes or not skip_unknown) for word in words]
             frame = frame[np.array([*stays, False])[codes]]
-        return Part(self.encode(frame), _targets(frame[self.target], self.classes), self.ids(frame))
+        return Part(self.encode(frame), _all_targets(frame[[*self.targets]], self.classes), self.ids(frame))
 
     def as_dict(self) -> dict[str, Any]:
         """In plain values; of the file, its name alone, which is what a person knows it by."""
@@ -126,7 +134,7 @@ class Table:
     def from_dict(cls, values: Mapping[str, Any]) -> Table:
         """What `as_dict` gave."""
         read = {**values, "file": Path(values["file"]), "columns": tuple(map(Column.from_dict, values["columns"]))}
-        return cls(**read | {name: tuple(read[name]) for name in ("classes", "rows", "notes")})
+        return cls(**read | {name: tuple(read[name]) for name in ("targets", "classes", "rows", "notes")})
 
     def describe(self) -> str:
         """What the file holds and what was guessed, for a person."""
@@ -194,7 +202,7 @@ def load(place: str, name: str, seed: int) -> Data:
     columns, empty = fit_columns(path, frame.drop(columns=targets))
     table = Table(
         file=path,
-        target="+".join(targets),
+        targets=tuple(targets),
         task=task,
         why=why,
         classes=classes,
@@ -208,7 +216,7 @@ def load(place: str, name: str, seed: int) -> Data:
     )
     train_part = Part(table.encode(frame), y, table.ids(frame))
     test_part = Part(table.encode(test_frame), test_y, table.ids(test_frame))
-    more = {"target_names": tuple(targets) if len(targets) > 1 else (), "drawn": "test" not in fields}
+    more: dict[str, Any] = {"target_names": tuple(targets) if len(targets) > 1 else (), "drawn": "test" not in fields}
     return assembled(name, task, train_part, test_part, classes=classes, table=table, **more)
 
 

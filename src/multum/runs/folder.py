@@ -197,4 +197,4 @@ def changes(split: Mapping[str, Tensor], classes: tuple[str, ...], data: Data) -
         words.append(f"{others} of {len(before)} are gone, or are others now")
     if classes != data.classes:
         words.append(f"the classes {', '.join(classes)} are now {', '.join(data.classes)}")
-    return "; ".join(words) or "its examples are in another order"
+    return "; ".join(words)

@@ -90,13 +90,12 @@ def train_on(
     """
     model = model or default_model(source)
     source = source.for_loss(recipe.loss)
-    fingerprint = source.fingerprint  # of the data as it comes: what is held out of it follows from the recipe
     if recipe.held_out and source.validation is None:
         source = source.with_validation(recipe.held_out, recipe.seed)
     if temperature:
         _check_calibratable(source)
     settings = {"data": data, "model": model, "method": method.as_dict(), "recipe": dataclasses.asdict(recipe)}
-    settings = json.loads(json.dumps({"format": FORMAT, **settings, "fingerprint": fingerprint}))
+    settings = json.loads(json.dumps({"format": FORMAT, **settings, "fingerprint": source.fingerprint}))
     folder = RunFolder(out)
     run = folder.begun(settings, source, resume)
     if run is not None and folder.is_finished(run):
