@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from multum.errors import TrainingError
 from multum.files import dumps
 from multum.runs.evaluate import evaluate_run, tables
 from multum.runs.train import train
@@ -55,3 +56,20 @@ def test_a_run_without_held_out_examples_has_no_thresholds(run, tmp_path):
     source = f"csv:{run.parent}/two.csv#target=state"
     train(source, "mlp:hidden=4", "single", tmp_path / "run", {"epochs": 1})
     assert "thresholds" not in evaluate_run(tmp_path / "run", progress=False)["by_class"]
+
+
+def test_a_run_of_before_recipes_had_a_field_is_still_that_run(run, tmp_path):
+    source = f"csv:{run.parent}/two.csv#target=state"
+    settings = {"epochs": 1, "seed": 3}
+    train(source, "mlp:hidden=4", "single", tmp_path / "run", settings)
+    for name in ("run.json", "training.json"):
+        path = tmp_path / "run" / name
+        described = json.loads(path.read_text())
+        for field in ("loss", "focal_gamma", "class_weights"):
+            del described["recipe"][field]
+        path.write_text(json.dumps(described))
+    assert train(source, "mlp:hidden=4", "single", tmp_path / "run", settings)["last"]["epoch"] == 1
+    (tmp_path / "run" / "model.safetensors").unlink()  # not finished: it goes on from its last checkpoint
+    assert train(source, "mlp:hidden=4", "single", tmp_path / "run", settings)["last"]["epoch"] == 1
+    with pytest.raises(TrainingError, match="another recipe"):
+        train(source, "mlp:hidden=4", "single", tmp_path / "run", {**settings, "class_weights": "balanced"})

@@ -106,8 +106,8 @@ def train_on(
             folder.write(run)
         return run, None
     # Built first, so that what cannot be built leaves no folder behind.
-    build, kind = builder_for(model, source), {"task": source.task, "targets": source.targets_count}
-    ens = ensemble(build, method, example=source.example(), seed=recipe.seed, **kind)  # type: ignore[arg-type]
+    kind: dict[str, Any] = {"task": source.task, "targets": source.targets_count}
+    ens = ensemble(builder_for(model, source), method, example=source.example(), seed=recipe.seed, **kind)
     prepare_folder(out)
     if options.get("progress"):
         print_guesses(source)

@@ -33,9 +33,13 @@ NAME = re.compile(r"step-(\d{9})\.safetensors")
 
 
 def guard(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> None:
-    """Refuse to go on in a folder whose run was begun with other settings."""
-    if isinstance(before.get("recipe"), Mapping):  # of an older version, perhaps, which had fewer fields
-        before = {**before, "recipe": {**json.loads(json.dumps(asdict(Recipe()))), **before["recipe"]}}
+    """Refuse to go on in a folder whose run was begun with other settings.
+
+    A field that recipes did not have when the run was begun had the value that it has by default.
+    """
+    if isinstance(before.get("recipe"), Mapping):
+        defaults = json.loads(json.dumps(asdict(Recipe())))
+        before = {**before, "recipe": {**defaults, **before["recipe"]}}
     changed = [name for name in now if before.get(name) != now[name]]
     if changed:
         raise TrainingError(
