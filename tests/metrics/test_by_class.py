@@ -10,6 +10,7 @@ from torch import Tensor, nn
 import multum
 from multum.comparing.columns import value_of
 from multum.data import Data, Part
+from multum.errors import MetricError
 from multum.files import dumps
 from multum.metrics.evaluate import evaluate, measure
 from multum.metrics.registry import METRICS
@@ -99,6 +100,12 @@ def test_thresholds_are_chosen_on_the_validation_part_and_measured_on_the_test_p
 def test_without_a_validation_part_there_is_no_threshold():
     of = data([0.2, 0.8])
     assert "thresholds" not in evaluate(ensemble(of), of)["by_class"]
+
+
+@pytest.mark.parametrize("of", [data([0.2, 0.8]), data([0.2, 0.3, 0.5], validation=True)], ids=["no part", "three"])
+def test_a_cost_without_a_threshold_is_refused(of: Data):
+    with pytest.raises(MetricError, match="cost_ratio must be for two classes, with a validation part"):
+        evaluate(ensemble(of), of, cost_ratio=2.0)
 
 
 def test_a_comparison_shows_them_where_classes_are_two_or_uneven():

@@ -225,3 +225,19 @@ def test_from_a_table_to_predictions(table, tmp_path, overrides):
     assert {"mean_low", "std_low", "low_high", "mean_high"} <= set(frame.columns) and len(frame) == 2
     model = multum.load(run / "model.safetensors")
     assert ("noise" in model.state) == bool(overrides)
+
+
+@pytest.mark.parametrize("name", list(multum.methods.METHODS))
+def test_every_method_learns_the_mean_of_two_targets_and_its_noise(name: str):
+    of = data(2, validation=True)
+    method = multum.methods.parse(name if name == "single" else f"{name}:members=2")
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(3, 32), nn.Tanh(), nn.Dropout(0.1), nn.Linear(32, 32), nn.Tanh(), nn.Linear(32, 2))
+    ens = multum.ensemble(net, method, example=of.example(), task="regression", targets=2, seed=0)
+    history = multum.fit(ens, of, multum.Recipe(epochs=8, lr=0.01, batch_size=20))
+    assert history[-1]["rmse"] < history[0]["rmse"]
+    with torch.no_grad():
+        means, y = ens(of.prepare(of.validation.x)), of.targets(of.validation.y)
+    if name != "mcdropout":  # whose members are drawn anew
+        torch.testing.assert_close(ens.state["noise"], fit_noise(means, y), rtol=1e-4, atol=1e-9)
+    assert evaluate(ens, of)["coverage_95"] > 0.7

@@ -9,7 +9,7 @@ import torch
 
 from ..data.sources import Data
 from .aggregate import Accumulator
-from .per_class import MOST_CLASSES, PerClass, class_counts, confusion_matrix, fit_threshold, is_uneven
+from .per_class import MOST_CLASSES, PerClass, confusion_matrix, fit_threshold, is_uneven
 
 __all__ = ["by_class", "thresholds"]
 
@@ -55,13 +55,12 @@ def thresholds(
         rule = fit_threshold(scores[0], truth, by=by, cost_ratio=ratio)
         predicted = torch.where(rule(test_scores[0]), positive, 1 - positive)
         measured = PerClass(confusion_matrix(predicted, test_labels, 2).double(), torch.zeros(2))
-        right, support, _ = class_counts(predicted, test_labels, 2)
-        wrong = (support - right).tolist()  # of each class: misses of the positive one, false alarms of the other
+        missed, alarms = measured.confusion[positive, 1 - positive], measured.confusion[1 - positive, positive]
         table[by] = {
             "threshold": rule.threshold,
             "held_out": len(labels),
             **{name: float(getattr(measured, name)[positive]) for name in ("precision", "recall", "f1")},
             "balanced_accuracy": float(measured.recall.nanmean()),
-            **({"cost": (wrong[1 - positive] + ratio * wrong[positive]) / len(test_labels)} if by == "cost" else {}),
+            **({"cost": float(alarms + ratio * missed) / len(test_labels)} if by == "cost" else {}),
         }
     return table

@@ -56,17 +56,14 @@ def loss(
             f"reduction must be mean or sum; got {reduction!r}. {did_you_mean(str(reduction), ['mean', 'sum'])}"
         )
     criterion = "cross_entropy" if criterion is None else criterion
-    if isinstance(criterion, str):
-        if criterion not in LOSSES:
-            raise ConfigError(
-                f"criterion must be a known name or a callable; got {criterion!r}. {did_you_mean(criterion, LOSSES)}"
-            )
-        criterion, axes = LOSSES[criterion], 2 if criterion == "mse" else 3
-        _check_outputs(outputs, axes)
-        member_losses = criterion(at_least_float32(outputs), targets).reshape(outputs.shape[0], -1).mean(1)
-    elif isinstance(criterion, ClassLoss):
-        _check_outputs(outputs, axes=3)
-        member_losses = criterion(at_least_float32(outputs), targets).reshape(outputs.shape[0], -1).mean(1)
+    if isinstance(criterion, str) and criterion not in LOSSES:
+        raise ConfigError(
+            f"criterion must be a known name or a callable; got {criterion!r}. {did_you_mean(criterion, LOSSES)}"
+        )
+    if isinstance(criterion, (str, ClassLoss)):
+        _check_outputs(outputs, axes=2 if criterion == "mse" else 3)
+        losses = LOSSES[criterion] if isinstance(criterion, str) else criterion
+        member_losses = losses(at_least_float32(outputs), targets).reshape(outputs.shape[0], -1).mean(1)
     else:
         _check_outputs(outputs, axes=2)
         member_losses = _call_per_member(criterion, outputs, targets)
