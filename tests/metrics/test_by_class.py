@@ -125,3 +125,14 @@ def test_a_network_with_more_outputs_than_classes_is_measured():
     ens = multum.ensemble(net, multum.Deep(members=2), example=of.example(), seed=0)
     numbers = evaluate(ens, of)
     assert [row["class"] for row in numbers["by_class"]["rows"]] == ["0", "1", "2"]
+
+
+def test_pixels_are_examples_too():
+    generator = torch.Generator().manual_seed(0)
+    x, y = torch.randn(6, 1, 4, 4, generator=generator), torch.randint(3, (6, 4, 4), generator=generator)
+    of = Data("pixels", "classification", Part(x, y), Part(x, y), 3, None, None)
+    ens = multum.ensemble(nn.Conv2d(1, 3, 3, padding=1), multum.Deep(members=2), example=x, seed=0)
+    numbers = evaluate(ens, of)
+    predicted = multum.predict(ens, x).labels.flatten()
+    assert numbers["by_class"]["confusion"] == sk.confusion_matrix(y.flatten(), predicted).tolist()
+    assert numbers["f1"] == pytest.approx(sk.f1_score(y.flatten(), predicted, average="macro"))

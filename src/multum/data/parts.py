@@ -156,7 +156,7 @@ class Data:
             return torch.tensor(self.counts)
         if y.is_floating_point():
             return y.sum(0) if y.ndim > 1 else torch.zeros(self.outputs)  # a stream's targets are not known beforehand
-        return y.bincount(minlength=self.outputs)
+        return y.flatten().bincount(minlength=self.outputs)
 
     @property
     def positive(self) -> int:
