@@ -218,6 +218,14 @@ def test_broken_images_are_found_before_training_all_at_once(tmp_path: Path, mon
             train(f"folder:{tmp_path / 'images'}", "small-cnn", "single", tmp_path / "run", {"epochs": 1})
         with pytest.raises(DataError, match="got 2 images"):
             multum.compare(f"folder:{tmp_path / 'images'}", methods="single", seeds=1, out=tmp_path / "out")
+    for i in range(10):
+        picture(tree(tmp_path / "held") / "white" / f"{i}.png", 12, 12, (200, 200, 200))
+    tested = multum.load_data(f"folder:{tmp_path / 'held'}").test
+    broken = [file for file, label in zip(tested.x.files, tested.y.tolist(), strict=True) if label == 3]
+    for file in broken:
+        file.write_bytes(b"not a picture")  # of a class that is held out as OOD data
+    with pytest.raises(DataError, match=f"got {len(broken)} images"):
+        multum.compare(f"folder:{tmp_path / 'held'}", methods="single", seeds=1, out=tmp_path / "out")
     for part in ("train", "test"):
         tree(tmp_path / "parts" / part)
     (tmp_path / "parts" / "test" / "red" / "03.png").write_bytes(b"not a picture")  # nothing reads it while training

@@ -14,6 +14,7 @@ from ..data.corruptions import STANDARD
 from ..data.identity import example_ids, fingerprint_of
 from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
+from ..data.parts import check_files
 from ..data.selecting import selected
 from ..data.sources import Data, Part, load_data, load_examples
 from ..errors import ConfigError, FileError, MultumError
@@ -78,7 +79,8 @@ def compare(
     full = Recipe().with_overrides(overrides)
     runner = runner_for(on, jobs, address)
     name, source, ood_names = _source(data, ood)
-    source.check_files()
+    outside = [Part(x, torch.zeros(len(x))) for x in map(load_examples, ood_names)]
+    check_files(name, source.train, source.test, *outside)
     source = source.for_loss(full.loss)
     model = model or default_model(source)
     single = cost_of_network(model, source)
@@ -86,7 +88,7 @@ def compare(
     labels = chosen_methods(methods)
     trained = {**overrides, **held_out_by_default(full, source)}
     full = full.with_overrides(trained)
-    contents = _contents(name, source, listed, ood_names)
+    contents = _contents(name, source, listed, outside)
     cells, refused = _planned(labels, contents, name, source, model, limit, trained, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
@@ -133,11 +135,11 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
     return known, selected(data, *selection(known)[1:]) if ood_names else data, ood_names
 
 
-def _contents(name: str, source: Data, seeds: Sequence[int], ood: Sequence[str]) -> dict[int, str]:
+def _contents(name: str, source: Data, seeds: Sequence[int], outside: Sequence[Part]) -> dict[int, str]:
     """A fingerprint for each seed, as which examples a data set has may depend on it, that covers the OOD data too."""
-    outside = [example_ids(Part(x, torch.zeros(len(x))), ()) for x in map(load_examples, ood)]
+    ids = [example_ids(part, ()) for part in outside]
     contents = {seed: (load_data(name, seed=seed) if seed else source).arrangement for seed in seeds}
-    return {seed: fingerprint_of(outside, [content]) if outside else content for seed, content in contents.items()}
+    return {seed: fingerprint_of(ids, [content]) if ids else content for seed, content in contents.items()}
 
 
 def _warn_of_change(out: Path, name: str, source: Data) -> None:

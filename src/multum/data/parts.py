@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Data", "Part", "assembled", "check_files", "default_share", "split", "standards"]
 
+PREPARED = {field.name for field in fields(Preparation)} - {"shape", "dtype"}  # what data and preparation both have
 LOOKED_AT = 1024  # images of a folder whose mean and spread stand for all
 LARGEST_VALIDATION = 1000  # examples that a run holds out unless it is asked for more
 FEWEST_TO_SPLIT = 100  # a tenth of fewer tells nothing
@@ -90,14 +91,13 @@ class Data:
     @classmethod
     def of(cls, preparation: Preparation, test: Part) -> Data:
         """A test part alone, to be read as a run reads its own."""
-        names = {field.name for field in fields(Preparation)} - {"shape", "dtype"}
-        return cls(train=test.rows(slice(0, 0)), test=test, **{name: getattr(preparation, name) for name in names})
+        values = {name: getattr(preparation, name) for name in PREPARED}
+        return cls(train=test.rows(slice(0, 0)), test=test, **values)
 
     @cached_property
     def preparation(self) -> Preparation:
         """What turns raw examples and targets into a network's, and is all that prediction needs."""
-        names = {field.name for field in fields(Preparation)} - {"shape", "dtype"}
-        values = {name: getattr(self, name) for name in names}
+        values = {name: getattr(self, name) for name in PREPARED}
         if self.task == "classification":
             values["counts"] = tuple(self.class_counts.tolist())
         return Preparation(shape=self.shape, dtype=self.train.x.dtype, **values)
@@ -191,10 +191,6 @@ class Data:
             f"{training} images for training and {len(self.test)} for testing; each becomes "
             f"{' x '.join(map(str, self.shape))}: its shorter side is scaled to that, and the middle cut out.{held_out}"
         )
-
-    def check_files(self) -> None:
-        """Refuse files that cannot be read, all of them at once and before anything is spent."""
-        check_files(self.name, self.train, self.test)
 
     def with_validation(self, share: float, seed: int) -> Data:
         """Hold out a part of the training set, stratified by class."""

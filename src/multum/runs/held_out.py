@@ -125,7 +125,7 @@ class Rules:
 
 
 def fit_rules(
-    held: Callable[[bool], HeldOut | None],
+    held: Callable[..., HeldOut | None],
     task: str,
     *,
     coverage: float | None,
@@ -137,7 +137,7 @@ def fit_rules(
     """Fit what is asked for.
 
     Args:
-        held: gives the held-out examples, labelled or not.
+        held: `held_out` of a run, called where something must be fitted.
         conformal: the probability with which a set or an interval must hold the truth.
     """
     if delta is not None and risk is None:
@@ -155,7 +155,7 @@ def fit_rules(
     needs = [what for what, asked in {**labelled, "a conformal threshold": conformal is not None}.items() if asked]
     if not needs and coverage is None:
         return Rules()
-    examples = held(bool(needs))
+    examples = held(labelled=bool(needs))
     if examples is None:
         raise TrainingError(
             f"{needs[0]} must be fitted on held-out examples with labels; got a run that trained on all of its "

@@ -88,10 +88,15 @@ def predict_frames(
         if (preparation.targets_count or 1) > 1 and asked_for is not None:
             raise TrainingError(f"`{name}` must be for one target; got {preparation.targets_count}. Leave it out")
     examples = read_examples(Path(file), preparation, AT_ONCE * batch_size)
-    held = partial(held_out, RunFolder(Path(folder)), run, preparation, ens)
-    temperature = temperature or "temperature" in run  # trained with one
-    asked = {"coverage": coverage, "risk": risk, "delta": delta, "temperature": temperature, "conformal": conformal}
-    rules = fit_rules(lambda labelled: held(labelled=labelled), preparation.task, **asked)  # type: ignore[arg-type]
+    rules = fit_rules(
+        partial(held_out, RunFolder(Path(folder)), run, preparation, ens),
+        preparation.task,
+        coverage=coverage,
+        risk=risk,
+        delta=delta,
+        temperature=temperature or "temperature" in run,  # trained with one
+        conformal=conformal,
+    )
     with Progress(disable=not progress) as bar:
         task = bar.add_task("predicting", total=examples.count)
         advance = partial(bar.advance, task)

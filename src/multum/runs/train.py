@@ -15,7 +15,7 @@ from rich.console import Console
 
 from ..building import ensemble
 from ..checks import whole
-from ..data.parts import default_share
+from ..data.parts import check_files, default_share
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
@@ -59,7 +59,7 @@ def train(
     recipe = Recipe().with_overrides(overrides or {})
     method = parse(method) if isinstance(method, str) else method
     source = load_data(data, seed=recipe.seed)
-    source.check_files()
+    check_files(data, source.train, source.test)
     recipe = recipe.with_overrides(held_out_by_default(recipe, source))
     before = torch.get_num_threads()
     torch.set_num_threads(before if threads is None else whole("threads", threads))
