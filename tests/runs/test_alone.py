@@ -325,10 +325,27 @@ def test_a_folder_of_the_first_format_opens_with_a_warning(
         trained(run, f"csv:{run.parent / 'lab.csv'}#target=lab")
 
 
-def test_a_damaged_preparation_is_refused(run: Path, new: Path) -> None:
-    (run / "preparation.json").write_text('{"name": "digits"}')
-    with pytest.raises(FileError, match=r"preparation\.json"):
-        predicted(run, new)
+def test_damaged_files_are_refused(run: Path, new: Path) -> None:
+    changed = (run / "preparation.json").read_text().replace('"stay"', '"stray"')
+    for text in ('{"name": "digits"}', changed, ""):
+        (run / "preparation.json").write_text(text)
+        with pytest.raises(FileError, match=r"preparation\.json"):
+            predicted(run, new)
     (run / "preparation.json").unlink()
     with pytest.raises(FileError, match=r"preparation\.json"):
         predicted(run, new)
+
+
+@pytest.mark.parametrize("name", ["split", "validation"])
+def test_damaged_tensors_are_refused(run: Path, new: Path, name: str) -> None:
+    def used() -> Any:
+        return evaluate_run(run, progress=False) if name == "split" else predict_run(run, new, coverage=0.9)
+
+    file = run / f"{name}.safetensors"
+    whole = file.read_bytes()
+    for damaged in (whole[:-1] + bytes([whole[-1] ^ 1]), whole[:100], b""):
+        file.write_bytes(damaged)
+        with pytest.raises(FileError, match=rf"{name}\.safetensors must be .* Copy the folder again"):
+            used()
+    file.write_bytes(whole)
+    used()

@@ -57,6 +57,11 @@ def shortened(path: Path) -> None:
     save_file({name: values[:-1] for name, values in load_file(path).items()}, path)
 
 
+def unfinished(out: Path, lacking: str) -> None:
+    for name in (RESULT, lacking):
+        (out / FIRST.name / name).unlink()
+
+
 DAMAGE: dict[str, Callable[[Path], Any]] = {
     "empty result": lambda out: (out / FIRST.name / RESULT).write_text(""),
     "a list": lambda out: (out / FIRST.name / RESULT).write_text("[]"),
@@ -70,6 +75,12 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
     "empty run": lambda out: (out / FIRST.name / "run.json").write_text(""),
     "another's run": lambda out: swapped(out, "run.json"),
     "empty training": lambda out: (out / FIRST.name / "training.json").write_text(""),
+    "unfinished, no preparation": lambda out: unfinished(out, "preparation.json"),
+    "unfinished, no split": lambda out: unfinished(out, "split.safetensors"),
+    "unfinished, of the first format": lambda out: (
+        unfinished(out, "preparation.json"),
+        edited(out / FIRST.name / "run.json", lambda run: run.pop("format")),
+    ),
 }
 
 

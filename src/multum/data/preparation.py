@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..errors import DataError
-
 if TYPE_CHECKING:
     from .tables import Table
 
@@ -88,17 +86,14 @@ class Preparation:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Preparation:
-        """What `as_dict` gave; a DataError where it did not."""
-        try:
-            read = {name: _read(value) for name, value in values.items()}
-            read |= {name: tuple(read[name]) for name in ("shape", "target_names", "classes", "counts")}
-            if read["table"] is not None:
-                from .tables import Table
+        """What `as_dict` gave."""
+        read = {name: _read(value) for name, value in values.items()}
+        read |= {name: tuple(read[name]) for name in ("shape", "target_names", "classes", "counts")}
+        if read["table"] is not None:
+            from .tables import Table
 
-                read["table"] = Table.from_dict(read["table"])
-            return cls(**{**read, "dtype": getattr(torch, read["dtype"])})
-        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise DataError(f"a preparation must be as it was written; got {type(error).__name__}: {error}") from error
+            read["table"] = Table.from_dict(read["table"])
+        return cls(**{**read, "dtype": getattr(torch, read["dtype"])})
 
 
 def _plain(value: Any) -> Any:

@@ -14,6 +14,7 @@ Folders of format 1 have neither fingerprint nor preparation, split and validati
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 from collections.abc import Mapping
@@ -22,22 +23,21 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..data.identity import positions
 from ..data.preparation import Preparation
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
-from ..errors import ConfigError, DataError, FileError, TrainingError, first_line
-from ..files import read_json, write_json, write_tensors
+from ..errors import ConfigError, FileError, TrainingError, first_line
+from ..files import checksum, plain, read_json, write_json, write_tensors
 from ..saving import load
 from ..training.checkpoint import guard
 from ..training.recipe import Recipe
 from .networks import builder_for
 
-__all__ = ["FORMAT", "RunFolder", "changes", "open_run"]
+__all__ = ["FORMAT", "RunFolder", "changes", "digest", "open_run"]
 
 log = logging.getLogger("multum")
 
@@ -88,13 +88,13 @@ class RunFolder:
 
     def write_data(self, data: Data) -> None:
         """Write what the run must know of its data: the preparation and the split."""
-        write_json(self.path / "preparation.json", data.preparation.as_dict())
-        write_tensors(self.path / "split.safetensors", {name: ids.contiguous() for name, ids in data.ids.items()})
+        preparation = data.preparation.as_dict()
+        write_json(self.path / "preparation.json", {**preparation, "checksum": digest(preparation)})
+        self._write_tensors("split.safetensors", data.ids)
 
     def write_validation(self, outputs: Tensor, targets: Tensor) -> None:
         """Write the members' outputs on the validation part. Shape: [members, examples, ...] and [examples]."""
-        tensors = {"outputs": outputs.contiguous(), "targets": targets.contiguous()}
-        write_tensors(self.path / "validation.safetensors", tensors)
+        self._write_tensors("validation.safetensors", {"outputs": outputs, "targets": targets})
 
     def preparation(self, run: Mapping[str, Any]) -> Preparation:
         """How the run reads examples; of a folder of format 1, how its data is read now."""
@@ -105,10 +105,10 @@ class RunFolder:
             )
             return load_data(run["data"], seed=run["recipe"]["seed"]).preparation
         path = self.path / "preparation.json"
-        try:
-            return Preparation.from_dict(read_json(path))
-        except DataError as error:
-            raise FileError(f"{path} must be what `train` wrote; got: {error}. Copy the folder again") from error
+        values = read_json(path)
+        if values.pop("checksum", None) != digest(values):
+            raise FileError(f"{path} must be as it was written; got another checksum. Copy the folder again")
+        return Preparation.from_dict(values)
 
     def split(self) -> dict[str, Tensor]:
         """The numbers of each part's examples, in their order."""
@@ -119,13 +119,24 @@ class RunFolder:
         path = self.path / "validation.safetensors"
         return self._tensors(path.name) if path.is_file() else None
 
+    def _write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
+        tensors = {key: t.cpu().contiguous() for key, t in tensors.items()}
+        write_tensors(self.path / name, tensors, {"checksum": checksum(tensors)})
+
     def _tensors(self, name: str) -> dict[str, Tensor]:
         try:
-            return load_file(self.path / name)
-        except (OSError, SafetensorError) as error:
+            with safe_open(self.path / name, framework="pt") as file:
+                tensors = {key: file.get_tensor(key) for key in file.keys()}  # noqa: SIM118
+                written = json.loads((file.metadata() or {})["multum"])["checksum"]
+        except (OSError, SafetensorError, ValueError, KeyError, TypeError) as error:
             raise FileError(
                 f"{self.path / name} must be readable; got {first_line(error)}. Copy the folder again"
             ) from error
+        if written != checksum(tensors):
+            raise FileError(
+                f"{self.path / name} must be as it was written; got another checksum. Copy the folder again"
+            )
+        return tensors
 
     def begun(self, settings: Mapping[str, Any], data: Data, resume: bool) -> dict[str, Any] | None:
         """The run that was begun here with these settings, None where there is none; any other run is refused."""
@@ -178,6 +189,11 @@ class RunFolder:
             )
         # A saved model names its network; a thinned one is built again from the data's example.
         return load(self.model, network=builder_for(name, data)) if "thin=" in name else load(self.model)
+
+
+def digest(value: Mapping[str, Any]) -> str:
+    """The checksum of a JSON object."""
+    return hashlib.sha256(json.dumps(plain(value), sort_keys=True).encode()).hexdigest()
 
 
 def open_run(folder: str | Path) -> tuple[Ensemble, Preparation, dict[str, Any]]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import logging
 import time
 import traceback
@@ -26,12 +25,12 @@ from torch import Tensor
 from ..data.ood import ood_sets
 from ..data.sources import Part, load_data
 from ..errors import FileError, MultumError, first_line
-from ..files import checksum, plain, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
+from ..files import checksum, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
 from ..training.recipe import Recipe
 from .cells import Cell
-from .folder import RunFolder
+from .folder import RunFolder, digest
 from .train import train_on
 
 __all__ = ["EXAMPLES", "RESULT", "Finished", "Outcome", "finished", "is_done", "set_damaged_aside", "work"]
@@ -133,7 +132,7 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
         "seconds": {"training": sum(row["seconds"] for row in rows), "measuring": time.perf_counter() - started},
         "examples": checksum(examples),
     }
-    write_json(folder / RESULT, {**result, "checksum": _digest(result)})
+    write_json(folder / RESULT, {**result, "checksum": digest(result)})
 
 
 def _check_run(cell: Cell, folder: Path) -> None:
@@ -144,8 +143,11 @@ def _check_run(cell: Cell, folder: Path) -> None:
     if (folder / "run.json").is_file():
         run, settings = RunFolder(folder).read(), cell.settings()
         other = [name for name in ("data", "model", "method") if run[name] != settings[name]]
-        if run.get("format", 1) == 1 and not is_done(cell, folder.parent):
-            raise FileError(f"{folder / 'run.json'} must know its data; got a run of multum 0.1 that was not finished")
+        if not is_done(cell, folder.parent):
+            if run.get("format", 1) == 1:
+                raise FileError(f"{folder / 'run.json'} must know its data; got an unfinished run of multum 0.1")
+            RunFolder(folder).preparation(run)
+            RunFolder(folder).split()
         if other or run["recipe"]["seed"] != cell.seed:
             raise FileError(f"{folder / 'run.json'} must be of this cell; got another {', '.join(other) or 'seed'}")
 
@@ -154,7 +156,7 @@ def _read(cell: Cell, folder: Path) -> Finished:
     """A cell's result and examples, each as it was written; a FileError where they are not."""
     path = folder / RESULT
     result = read_json(path)
-    if result.pop("checksum", None) != _digest(result):
+    if result.pop("checksum", None) != digest(result):
         raise FileError(f"{path} must be as it was written; got another checksum")
     if result["cell"] != cell.settings():
         raise FileError(f"{path} must be of this cell; got the result of another")
@@ -165,10 +167,6 @@ def _read(cell: Cell, folder: Path) -> Finished:
     if result["examples"] != checksum(examples):
         raise FileError(f"{folder / EXAMPLES} must be as it was written; got another checksum")
     return Finished(result, examples)
-
-
-def _digest(result: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(plain(result), sort_keys=True).encode()).hexdigest()
 
 
 def _test_part(part: Part) -> str:
