@@ -22,9 +22,9 @@ SOURCE = ROOT / "src" / "multum"
 # From the ground up: a part imports parts below its own floor, and no other part of the same floor.
 FLOORS = (
     ("errors", "figures", "memory", "network", "operators", "version"),
-    ("checks", "data", "files", "parsing", "rewrite"),
-    ("executors", "outputs", "reports", "thinning"),
-    ("layout", "models"),
+    ("checks", "files", "parsing", "rewrite"),
+    ("data", "executors", "reports", "thinning"),
+    ("layout", "models", "outputs"),
     ("ensemble",),
     ("building", "inside"),
     ("checking", "methods"),

@@ -12,6 +12,7 @@ from PIL import Image
 
 import multum
 from multum.data import folder
+from multum.data.maps import Mapped
 from multum.errors import DataError
 from multum.runs.train import train
 from multum.training.batches import _ahead
@@ -132,6 +133,7 @@ def test_the_next_item_is_made_while_the_present_one_is_used() -> None:
 
 def test_errors_of_the_background_reach_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder, "CACHED_BYTES", 0)  # else it is in memory by now
+    monkeypatch.setattr(folder, "has_room", lambda size: False)  # else on the disk
     data = multum.load_data(f"folder:{tree(tmp_path)}#size=8")
     data.train.x.files[7].write_bytes(b"no image")
     ens = multum.ensemble(
@@ -150,6 +152,7 @@ def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: 
         return decode(self, file)
 
     monkeypatch.setattr(folder.Images, "_decode", counted)
+    monkeypatch.setattr(folder, "has_room", lambda size: False)
     results = []
     for limit, times in ((36 * 3 * 64, 1), (36 * 3 * 64 - 1, 3)):
         monkeypatch.setattr(folder, "CACHED_BYTES", limit)
@@ -158,6 +161,36 @@ def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: 
         results.append([part.x[:] for _ in range(2) for part in (data.train, data.validation, data.test)])
         assert {decoded.count(file) for file in data.train.x.files} == {times}
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
+
+
+def test_images_of_a_large_folder_are_decoded_once_into_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MULTUM_DATA", str(tmp_path / "cache"))
+    name = f"folder:{tree(tmp_path / 'images')}#size=8"
+    wanted = multum.load_data(name)
+    train, test = wanted.train.x[:], wanted.test.x[:]
+    decoded: list[Path] = []
+    decode = folder.Images._decode
+
+    def counted(self: folder.Images, file: Path) -> torch.Tensor:
+        decoded.append(file)
+        return decode(self, file)
+
+    monkeypatch.setattr(folder.Images, "_decode", counted)
+    monkeypatch.setattr(folder, "CACHED_BYTES", 0)
+    monkeypatch.setattr(folder, "DECODED_AT_ONCE", 7)
+    for _ in range(2):
+        data = multum.load_data(name)
+        assert isinstance(data.train.x, Mapped) and data.train.x.shape == wanted.train.x.shape
+        assert torch.equal(data.train.x[:], train) and torch.equal(data.test.x[:], test)
+        assert torch.equal(data.mean, wanted.mean) and torch.equal(data.std, wanted.std)
+    assert len(decoded) == len(set(decoded)) == 36
+    # Where an image was changed, all are decoded again; one that cannot be read is named before training.
+    first = wanted.train.x.files[0]
+    picture(first, 8, 8, (9, 9, 9))
+    assert not torch.equal(multum.load_data(name).train.x[:1], train[:1]) and len(decoded) == 72
+    first.write_bytes(b"no image")
+    with pytest.raises(DataError, match=rf"{first.name}.*Repair or remove"):
+        multum.load_data(name)
 
 
 def test_two_hundred_images_in_three_classes_of_all_sorts(tmp_path: Path) -> None:

@@ -6,11 +6,13 @@
 Every image becomes RGB of one size: turned as its EXIF says, its shorter side scaled to `size` (bilinear, with
 antialiasing), then the middle size x size cut out. `size` is 224, or the shorter side of the first image if that is
 smaller, or what `folder:DIR#size=64` says. Where all of them take less than half a gigabyte, an image is decoded once
-and stays in memory.
+and stays in memory; above that all are decoded once, by as many threads as there are cores, into a file from which
+batches are read (maps.py); without room for it on the disk, each is decoded whenever a batch asks for it.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from ..errors import DataError, first_line
 from .corruptions.filters import luminance
+from .maps import Mapped, cached_array, digest_of, has_room
 from .names import place_and_fields
 from .parts import Data, Part, assembled, check_files, split
 
@@ -33,6 +36,9 @@ __all__ = ["Images", "load", "squared"]
 KINDS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 LARGEST = 224
 CACHED_BYTES = 2**29
+DECODED_AT_ONCE = 1024
+
+log = logging.getLogger("multum")
 
 
 class Images:
@@ -45,6 +51,7 @@ class Images:
 
     dtype = torch.uint8
     ndim = 4
+    sampled = True
 
     def __init__(self, files: Sequence[Path], size: int, cache: dict[Path, Tensor] | None = None, *, channels: int = 3):
         self.files, self.size, self.cache, self.channels = tuple(files), size, cache, channels
@@ -149,7 +156,28 @@ def _read_folder(path: Path, size: int | None) -> tuple[list[str], list[Part]]:
     size = size or _default_size(files[0][0][0])
     bytes_ = sum(len(paths) for paths, _ in files) * 3 * size * size
     cache: dict[Path, Tensor] | None = {} if bytes_ <= CACHED_BYTES else None
-    return classes, [Part(Images(paths, size, cache), torch.tensor(y, dtype=torch.int64)) for paths, y in files]
+    images = [Images(paths, size, cache) for paths, _ in files]
+    examples = _decoded(images, path) if cache is None and has_room(bytes_) else images
+    return classes, [Part(x, torch.tensor(y, dtype=torch.int64)) for x, (_, y) in zip(examples, files, strict=True)]
+
+
+def _decoded(parts: Sequence[Images], folder: Path) -> list[Mapped]:
+    """All images of these parts, decoded into one file the first time."""
+    whole = Images([file for part in parts for file in part.files], parts[0].size)
+    stats = [(file, file.stat()) for file in whole.files]
+    # Names, sizes and times stand for the content: to read all files each time would take as long as to decode them.
+    key = digest_of(whole.size, [(str(f.relative_to(folder)), s.st_size, s.st_mtime_ns) for f, s in stats])
+
+    def fill(array: np.ndarray) -> None:
+        log.info("decoding %d images of %s once, into %.1f GB on the disk", len(whole), folder, array.nbytes / 1e9)
+        for start in range(0, len(whole), DECODED_AT_ONCE):
+            array[start : start + DECODED_AT_ONCE] = whole[start : start + DECODED_AT_ONCE].numpy()
+
+    file = cached_array(key, tuple(whole.shape), np.uint8, fill)
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    return [
+        Mapped(file, torch.arange(end - len(part), end), sampled=True) for part, end in zip(parts, ends, strict=True)
+    ]
 
 
 def _class_folders(folder: Path) -> set[str]:

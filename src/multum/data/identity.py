@@ -35,7 +35,7 @@ def example_ids(part: Part, class_names: Sequence[str]) -> Tensor:
     labels = not part.y.is_floating_point() and part.y.ndim == 1
     names = [f"{name}\0".encode() for name in class_names]
     targets = (names[k] for k in part.y.tolist()) if labels else _rows(part.y)
-    contents = part.x.contents() if part.lazy else _rows(part.x)
+    contents = part.x.contents() if hasattr(part.x, "contents") else _rows(part.x)
     digests = (hashlib.blake2b(t + x, digest_size=8).digest() for t, x in zip(targets, contents, strict=True))
     return torch.from_numpy(np.frombuffer(b"".join(digests), np.int64).copy())
 

@@ -9,18 +9,21 @@ Whole numbers in y are classes, others are what a regression predicts.
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ..errors import DataError
+from .maps import Mapped, MappedFile, read_npz
 from .parts import Data, Part, assembled
 
 __all__ = ["examples", "load", "read_arrays", "read_test_examples"]
 
-Arrays = dict[str, np.ndarray]
+Arrays = dict[str, np.ndarray | MappedFile]
 
 
 def load(place: str, name: str, seed: int) -> Data:
@@ -51,12 +54,15 @@ def load(place: str, name: str, seed: int) -> Data:
 def read_test_examples(path: Path) -> Tensor | None:
     """The examples of `x_test` alone, where there are some."""
     arrays = read_arrays(path, only="x_test")
-    return examples(arrays["x_test"]) if arrays else None
+    return examples(arrays["x_test"])[:] if arrays else None
 
 
-def examples(x: np.ndarray) -> Tensor:
-    """Images as [n, channels, height, width], tables as [n, columns]."""
-    t = _tensor(x)
+def examples(x: np.ndarray | MappedFile) -> Any:
+    """Images as [n, channels, height, width], tables as [n, columns]; a mapped file stays one."""
+    return Mapped(x, arrange=_arranged) if isinstance(x, MappedFile) else _arranged(_tensor(x))
+
+
+def _arranged(t: Tensor) -> Tensor:
     if t.ndim == 3:
         return t.unsqueeze(1)
     if t.ndim == 4 and t.shape[-1] in (1, 3) and t.shape[1] not in (1, 3):
@@ -64,14 +70,14 @@ def examples(x: np.ndarray) -> Tensor:
     return t
 
 
-def read_arrays(path: Path, only: str | None = None, *, mapped: bool = False) -> Arrays:
-    """The arrays of a .npz file by name, or the one of a .npy file by the file's; `mapped`, that one stays on disk."""
+def read_arrays(path: Path, only: str | None = None) -> Arrays:
+    """The arrays of a .npz file by name, or the one of a .npy file by the file's; large ones stay on the disk."""
     try:
-        loaded = np.load(path, mmap_mode="r" if mapped else None, allow_pickle=False)
-        if isinstance(loaded, np.ndarray):
-            return {path.stem: loaded}
-        with loaded:
-            return {key: loaded[key] for key in loaded.files if only in (None, key)}
+        if zipfile.is_zipfile(path):
+            return read_npz(path, only)
+        return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False)}
+    except DataError:
+        raise
     except Exception as error:  # numpy and zipfile raise what the bytes happen to look like
         raise DataError(
             f"{path} must hold plain numpy arrays; got {type(error).__name__}: {error}. Save it with np.save"
@@ -113,8 +119,10 @@ def _numbers(arrays: Arrays, key: str, ndim: int) -> Tensor:
     return _tensor(arrays[key])
 
 
-def _tensor(x: np.ndarray) -> Tensor:
+def _tensor(x: np.ndarray | MappedFile) -> Tensor:
     """torch knows no other byte orders, no numbers of more than 64 bits, and of unsigned ones only bytes well."""
+    if isinstance(x, MappedFile):
+        return x.rows.clone()
     if x.dtype.kind not in "biuf":
         raise DataError(f"arrays must hold numbers, classes as 0, 1, 2, ...; got {x.dtype}")
     dtype = x.dtype.newbyteorder("=")

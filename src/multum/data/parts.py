@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..errors import DataError
 from .identity import example_ids, fingerprint_of
+from .maps import Mapped
 from .names import listed
 from .preparation import Preparation
 
@@ -200,7 +201,7 @@ class Data:
 
 def check_files(name: str, *parts: Part) -> None:
     """Refuse image files that cannot be decoded, naming all of them."""
-    broken = [reason for part in parts if part.lazy for reason in part.x.unreadable()]
+    broken = [reason for part in parts if hasattr(part.x, "unreadable") for reason in part.x.unreadable()]
     if broken:
         count = f"{len(broken)} image{'s' * (len(broken) > 1)} of {name} that cannot be read"
         raise DataError(f"every image must be readable; got {count}: {listed(broken)}. Repair or remove the files")
@@ -273,7 +274,7 @@ def _check(name: str, task: str, part: Part, place: str) -> None:
         )
     if len(part) == 0:
         raise DataError(f"both parts of {name} must have examples; got none in the {place} part")
-    floating = [t for t in (part.x, part.y) if not part.lazy and t.is_floating_point()]
+    floating = [t for t in (part.x, part.y) if isinstance(t, (Tensor, Mapped)) and t.is_floating_point()]
     if not all(bool(torch.isfinite(piece).all()) for t in floating for piece in t.split(65536)):
         raise DataError(f"{name} must hold finite numbers; got NaN or infinite ones in the {place} part. Remove them")
     if task == "classification" and int(part.y.min()) < 0:
@@ -283,7 +284,7 @@ def _check(name: str, task: str, part: Part, place: str) -> None:
 def standards(train: Part, task: str, table: Table | None = None) -> dict[str, Any]:
     """Mean and spread of each channel or column, as `Data.prepare` takes them, and of a regression's targets."""
     x = train.x
-    if train.lazy:
+    if train.lazy and x.sampled:
         x = x[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]]
     mean, std = _moments(x)
     if table is None:
@@ -302,7 +303,7 @@ def standards(train: Part, task: str, table: Table | None = None) -> dict[str, A
     return {"mean": mean, "std": std, "target_mean": float(train.y.mean()), "target_std": spread if spread > 0 else 1.0}
 
 
-def _moments(x: Tensor, rows: int = 4096) -> tuple[Tensor, Tensor]:
+def _moments(x: Any, rows: int = 4096) -> tuple[Tensor, Tensor]:
     """In float64, piece by piece: it takes eight times the bytes of an image."""
     dims = (0, 2, 3) if x.ndim == 4 else (0,)
     scale = 255.0 if x.dtype == torch.uint8 else 1.0

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from ..data.folder import KINDS, Images
 from ..data.frames import STDIN, read_frames
+from ..data.maps import MappedFile
 from ..data.npz import examples as as_examples
 from ..data.npz import read_arrays
 from ..data.preparation import Preparation
@@ -89,14 +90,16 @@ def _rows(path: Path, preparation: Preparation, at_once: int) -> Iterator[Tensor
 
 def _array(path: Path, preparation: Preparation) -> np.ndarray:
     """Shape: [n, ...]; a single example becomes one of many."""
-    arrays = read_arrays(path, mapped=True)
+    arrays = read_arrays(path)
     name = next((n for n in NAMES if n in arrays), None) if len(arrays) != 1 else next(iter(arrays))
     if name is None:
         raise DataError(
             f"{path} must hold one array, or one named {', '.join(NAMES)}; got {', '.join(sorted(arrays)) or 'none'}. "
             "Save the examples as x"
         )
-    for array in (arrays[name], arrays[name][None]):
+    values = arrays[name]
+    values = values.rows.numpy() if isinstance(values, MappedFile) else values
+    for array in (values, values[None]):
         if array.ndim > 1 and tuple(as_examples(np.zeros((1, *array.shape[1:]))).shape[1:]) == preparation.shape:
             return array
     raise DataError(

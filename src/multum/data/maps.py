@@ -1,0 +1,199 @@
+"""Arrays that are too large for memory: files that are mapped, and read where a batch asks for rows.
+
+What does not lie on the disk as plain numbers (a packed npz, a table, image files) is written there once, in
+`maps/` of the folder of data sets, under a name that is a digest of what it was made from. The files may be removed at
+any time, and are made again. Nothing is written where half the free disk would not hold it.
+
+An array below a quarter of a gigabyte is simply read into memory. Both give the same numbers to the bit.
+"""
+
+from __future__ import annotations
+
+import mmap
+import shutil
+import zipfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from hashlib import sha256
+from math import prod
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..errors import DataError
+from ..files import atomic, explained
+
+__all__ = ["IN_MEMORY", "Mapped", "MappedFile", "cached_array", "digest_of", "has_room", "mapped_file", "read_npz"]
+
+IN_MEMORY = 2**28  # bytes up to which an array is read into memory
+RESIDENT = 2**26  # bytes of a mapped file that are read before its pages are given back
+AT_ONCE = 2**24  # bytes that are copied or hashed at a time
+
+
+class Mapped:
+    """Rows of a mapped file in the place of a tensor: `x[rows]` reads them. Shape: [n, ...].
+
+    Args:
+        index: the rows of the file that these are; None for all.
+        arrange: what becomes of rows of the file that were read.
+        sampled: whether some rows stand for all where a mean and a spread are taken.
+    """
+
+    def __init__(
+        self,
+        file: MappedFile,
+        index: Tensor | None = None,
+        arrange: Callable[[Tensor], Tensor] = lambda rows: rows,
+        sampled: bool = False,
+    ):
+        self.file, self.arrange, self.sampled = file, arrange, sampled
+        self.index = torch.arange(len(file.rows)) if index is None else index
+        self.dtype = file.rows.dtype
+
+    @property
+    def shape(self) -> torch.Size:
+        row = self.arrange(torch.empty((1, *self.file.shape[1:]), device="meta"))
+        return torch.Size((len(self.index), *row.shape[1:]))
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, rows: Any) -> Tensor:
+        return self.arrange(self.file.read(self.index[rows]))
+
+    def take(self, rows: Any) -> Mapped:
+        """These rows, still not read."""
+        return Mapped(self.file, self.index[rows], self.arrange, self.sampled)
+
+    def split(self, rows: int) -> Iterator[Tensor]:
+        """All of it in pieces of so many rows."""
+        return (self[start : start + rows] for start in range(0, len(self), rows))
+
+    def is_floating_point(self) -> bool:
+        return self.dtype.is_floating_point
+
+
+class MappedFile:
+    """An array in a file. Shape: `rows` [n, ...], of which memory holds no more than was read lately."""
+
+    def __init__(self, path: Path, dtype: np.dtype, shape: tuple[int, ...], offset: int):
+        with explained(f"{path} must be readable"), open(path, "rb") as file:
+            # A private copy: torch knows no tensors that must not be written, and nobody writes this one.
+            self.pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+        array = np.frombuffer(self.pages, dtype=dtype, count=prod(shape), offset=offset).reshape(shape)
+        self.rows, self.read_lately = torch.from_numpy(array), 0
+        self.shape, self.ndim = shape, len(shape)
+
+    def read(self, index: Tensor) -> Tensor:
+        """A copy of these rows."""
+        values = self.rows[index]
+        self.read_lately += max(values.nbytes, index.numel() * mmap.PAGESIZE)
+        if self.read_lately > RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
+            self.pages.madvise(mmap.MADV_DONTNEED)  # the system keeps them as long as nothing else needs the memory
+            self.read_lately = 0
+        return values
+
+
+def mapped_file(path: Path) -> MappedFile:
+    """An array as numpy.save wrote it."""
+    with explained(f"{path} must be readable"), open(path, "rb") as file:
+        return MappedFile(path, *_npy_header(file), file.tell())
+
+
+def cached_array(key: str, shape: tuple[int, ...], dtype: Any, fill: Callable[[np.ndarray], None]) -> MappedFile:
+    """The array of this key, from the disk; `fill` writes it where it is not there yet.
+
+    Args:
+        key: a digest of everything that the values depend on.
+    """
+    path = _folder() / f"{key}.npy"
+    if not path.is_file():
+        with explained(f"{path.parent} must be writable", "Set MULTUM_DATA to a folder that is"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic(path) as temporary:
+            array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
+            fill(array)
+            array.flush()
+            del array
+    return mapped_file(path)
+
+
+def has_room(size: int) -> bool:
+    """Whether half the free disk holds so many bytes more."""
+    folder = _folder()
+    there = next(parent for parent in (folder, *folder.parents) if parent.is_dir())
+    return size <= shutil.disk_usage(there).free // 2
+
+
+def digest_of(*what: Any, file: Path | None = None) -> str:
+    """A digest of these values, and of every byte of a file."""
+    digest = sha256(repr(what).encode())
+    if file is not None:
+        with explained(f"{file} must be readable"), open(file, "rb") as stream:
+            for piece in iter(partial(stream.read, AT_ONCE), b""):
+                digest.update(piece)
+    return digest.hexdigest()[:32]
+
+
+def read_npz(path: Path, only: str | None = None) -> dict[str, np.ndarray | MappedFile]:
+    """The arrays of an npz file, those that are large mapped: where they lie, or unpacked once."""
+    arrays: dict[str, np.ndarray | MappedFile] = {}
+    with np.load(path, allow_pickle=False) as plain, zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            name = member.filename.removesuffix(".npy")
+            if only not in (None, name):
+                continue
+            large = member.file_size > IN_MEMORY and member.filename.endswith(".npy")
+            mapped = _member(path, archive, member) if large else None
+            arrays[name] = plain[name] if mapped is None else mapped
+    return arrays
+
+
+def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> MappedFile | None:
+    """A large array of an npz file; None where it must be read into memory after all."""
+    with archive.open(member) as stream:
+        dtype, shape = _npy_header(stream)
+        begins = stream.tell()
+    if dtype.kind not in "biuf" or not dtype.isnative or (dtype.kind == "u" and dtype.itemsize > 1):
+        return None
+    if member.compress_type == zipfile.ZIP_STORED:
+        with open(path, "rb") as file:
+            file.seek(member.header_offset + 26)
+            name, extra = (int.from_bytes(file.read(2), "little") for _ in "ne")
+        return MappedFile(path, dtype, shape, member.header_offset + 30 + name + extra + begins)
+    if not has_room(member.file_size):
+        return None
+
+    def unpack(array: np.ndarray) -> None:
+        with archive.open(member) as packed:
+            packed.read(begins)
+            into: Any = array.reshape(-1).view(np.uint8)
+            done = 0
+            while piece := packed.read(AT_ONCE):
+                into[done : done + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
+                done += len(piece)
+
+    # The archive's own checksum of the content is in the key: another content has another.
+    return cached_array(digest_of(member.filename, member.CRC, member.file_size), shape, dtype, unpack)
+
+
+def _npy_header(file: IO[bytes]) -> tuple[np.dtype, tuple[int, ...]]:
+    version = np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, by_columns, dtype = read(file)
+    if by_columns:
+        raise DataError("a large array must be saved row by row; got one by columns. Save numpy.ascontiguousarray(x)")
+    return dtype, shape
+
+
+def _folder() -> Path:
+    from .sources import folder  # which reads npz files, and so this module
+
+    return folder() / "maps"
