@@ -14,7 +14,7 @@ import pandas as pd
 from ..errors import DataError
 from .names import listed
 
-__all__ = ["STDIN", "read_frame", "read_frames"]
+__all__ = ["STDIN", "is_parquet", "read_frame", "read_frames"]
 
 STDIN = Path("-")  # csv rows from standard input
 
@@ -44,10 +44,7 @@ def read_frames(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", pd.errors.ParserWarning)
-            if parquet or path.suffix.lower() in (".parquet", ".pq"):
-                frames = _parquet(path, rows)
-            else:
-                frames = _csv(path, sep, decimal, rows, text)
+            frames = _parquet(path, rows) if is_parquet(path, parquet) else _csv(path, sep, decimal, rows, text)
             for frame in frames:
                 frame.columns = pd.Index([str(column).strip() for column in frame.columns], dtype=object)
                 _check_names(path, [*frame.columns])
@@ -64,6 +61,11 @@ def read_frames(
             f"{path} must be a table, every row as long as the line of names, saved as UTF-8 (or parquet); got "
             f"{str(error).strip()}"
         ) from error
+
+
+def is_parquet(path: Path, said: bool) -> bool:
+    """Whether a table is read as parquet: where its name says so, or its ending."""
+    return said or path.suffix.lower() in (".parquet", ".pq")
 
 
 def _check_names(path: Path, names: list[str]) -> None:

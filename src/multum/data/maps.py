@@ -26,7 +26,17 @@ from torch import Tensor
 from ..errors import DataError
 from ..files import atomic, explained
 
-__all__ = ["IN_MEMORY", "Mapped", "MappedFile", "cached_array", "digest_of", "has_room", "mapped_file", "read_npz"]
+__all__ = [
+    "IN_MEMORY",
+    "Mapped",
+    "MappedFile",
+    "cache_path",
+    "cached_array",
+    "digest_of",
+    "has_room",
+    "mapped_file",
+    "read_npz",
+]
 
 IN_MEMORY = 2**28  # bytes up to which an array is read into memory
 RESIDENT = 2**26  # bytes of a mapped file that are read before its pages are given back
@@ -91,10 +101,10 @@ class MappedFile:
         self.rows, self.read_lately = torch.from_numpy(array), 0
         self.shape, self.ndim = shape, len(shape)
 
-    def read(self, index: Tensor) -> Tensor:
-        """A copy of these rows."""
+    def read(self, *index: Any) -> Tensor:
+        """A copy of these rows; `read(place, rows)`: of these rows at a place of the first axis."""
         values = self.rows[index]
-        self.read_lately += max(values.nbytes, index.numel() * mmap.PAGESIZE)
+        self.read_lately += max(values.nbytes, index[-1].numel() * mmap.PAGESIZE)
         if self.read_lately > RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
             self.pages.madvise(mmap.MADV_DONTNEED)  # the system keeps them as long as nothing else needs the memory
             self.read_lately = 0
@@ -113,7 +123,7 @@ def cached_array(key: str, shape: tuple[int, ...], dtype: Any, fill: Callable[[n
     Args:
         key: a digest of everything that the values depend on.
     """
-    path = _folder() / f"{key}.npy"
+    path = cache_path(key)
     if not path.is_file():
         with explained(f"{path.parent} must be writable", "Set MULTUM_DATA to a folder that is"):
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -123,6 +133,11 @@ def cached_array(key: str, shape: tuple[int, ...], dtype: Any, fill: Callable[[n
             array.flush()
             del array
     return mapped_file(path)
+
+
+def cache_path(key: str) -> Path:
+    """Where the array of a key lies, if it is there."""
+    return _folder() / f"{key}.npy"
 
 
 def has_room(size: int) -> bool:

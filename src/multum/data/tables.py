@@ -26,8 +26,9 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, did_you_mean
+from .big_frames import encoded, ids_of, read_table
 from .columns import Column, as_numbers, as_words, decimal_commas, fit_columns, in_order, is_category, point_out
-from .frames import read_frame, read_frames
+from .frames import read_frames
 from .names import listed, place_and_fields
 from .parts import Data, Part, assembled, split
 
@@ -163,7 +164,7 @@ def load(place: str, name: str, seed: int) -> Data:
     path = Path(where).expanduser()
     parquet = name.startswith("parquet:")
     sep, decimal = fields.get("sep"), fields.get("decimal", ".")
-    frame = read_frame(path, sep, decimal, parquet=parquet)
+    frame = read_table(path, sep, decimal, parquet=parquet)
     if "target" not in fields:
         raise DataError(
             f"a table must have a target; got {name}. Add '#target=COLUMN', one of: {', '.join(frame.columns)}"
@@ -192,7 +193,7 @@ def load(place: str, name: str, seed: int) -> Data:
     y = _all_targets(frame[targets], classes)
     if "test" in fields:
         test_path = Path(fields["test"]).expanduser()
-        test_frame = read_frame(test_path, sep, decimal, parquet=parquet).drop(columns=[*left_out], errors="ignore")
+        test_frame = read_table(test_path, sep, decimal, parquet=parquet).drop(columns=[*left_out], errors="ignore")
         _check_columns(test_path, test_frame, frame)
         total, test_frame = total + len(test_frame), test_frame[test_frame[targets].notna().all(axis=1)]
         test_y = _all_targets(test_frame[targets], classes)
@@ -210,12 +211,12 @@ def load(place: str, name: str, seed: int) -> Data:
         left_out=empty | left_out,
         rows=(len(frame), len(test_frame)),
         untargeted=total - len(frame) - len(test_frame),
-        notes=tuple(filter(None, (point_out(name, frame[name]) for name in frame.columns if name != target))),
+        notes=tuple(filter(None, (point_out(name, frame[name]) for name in frame.columns if name not in targets))),
         sep=sep,
         decimal=decimal,
     )
-    train_part = Part(table.encode(frame), y, table.ids(frame))
-    test_part = Part(table.encode(test_frame), test_y, table.ids(test_frame))
+    train_part = Part(encoded(table, frame), y, ids_of(table, frame))
+    test_part = Part(encoded(table, test_frame), test_y, ids_of(table, test_frame))
     more: dict[str, Any] = {"target_names": tuple(targets) if len(targets) > 1 else (), "drawn": "test" not in fields}
     return assembled(name, task, train_part, test_part, classes=classes, table=table, **more)
 
