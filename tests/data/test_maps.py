@@ -116,14 +116,14 @@ def test_without_room_on_the_disk_a_packed_array_is_read_into_memory(
 
 
 def test_a_cached_array_is_whole_or_not_there(cache: Path) -> None:
-    def fails(array: np.ndarray) -> None:
-        array[:] = 1
+    def fails(new: maps.NewFile) -> None:
+        new.write(slice(None), np.ones((3, 2), dtype=np.uint8))
         raise KeyError("half-way")
 
     with pytest.raises(KeyError):
         cached_array("key", (3, 2), np.uint8, fails)
     assert list(cache.iterdir()) == []
-    file = cached_array("key", (3, 2), np.uint8, lambda array: array.__setitem__(slice(None), 7))
+    file = cached_array("key", (3, 2), np.uint8, lambda new: new.write(slice(None), np.full((3, 2), 7)))
     assert file.read(torch.tensor([1])).tolist() == [[7, 7]]
     assert mapped_file(cache / "key.npy").shape == (3, 2)
     with pytest.raises(FileError, match="must be readable"):

@@ -71,14 +71,15 @@ scored.epoch = 0  # type: ignore[attr-defined]
 
 
 def test_training_stops_when_the_score_gets_no_better_and_keeps_the_best_epoch(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     scored.epoch = 0
     scored(monkeypatch)
     states = {}
     ens = made()
     keep = lambda epoch: states.update({epoch: {n: t.clone() for n, t in tensors_of(ens.network).items()}})  # noqa: E731
-    history = multum.fit(ens, pairs(), PATIENT, after_epoch=keep)
+    history = multum.fit(ens, pairs(), PATIENT, after_epoch=keep, progress=True)
+    assert "stopped after epoch 7; epoch 4 is kept, the best by nll" in capsys.readouterr().err
     assert [row["epoch"] for row in history] == list(range(1, 8))  # the fourth was best, and three were no better
     assert all(torch.equal(t, states[4][n]) for n, t in tensors_of(ens.network).items())
 

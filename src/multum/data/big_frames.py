@@ -23,7 +23,7 @@ from ..files import read_json, write_json
 from . import maps
 from .columns import as_words
 from .frames import is_parquet, read_frame, read_frames
-from .maps import Mapped, MappedFile, cache_path, cached_array, digest_of, has_room
+from .maps import Mapped, MappedFile, NewFile, cache_path, cached_array, digest_of, has_room
 
 __all__ = ["ROWS_AT_ONCE", "BigFrame", "encoded", "ids_of", "read_table"]
 
@@ -130,10 +130,10 @@ def _read_big(path: Path, options: Any, chunks: Chunks) -> BigFrame:
                 f"{described.parent}. Free some, or set MULTUM_DATA to another disk"
             )
         words: dict[str, list[str]] = {}
-        cached_array(key, (len(kinds), rows), np.float64, lambda array: words.update(_write(array, kinds, chunks)))
+        cached_array(key, (len(kinds), rows), np.float64, lambda new: words.update(_write(new, kinds, chunks)))
         write_json(described, {"kinds": kinds, "words": words})
     what = read_json(described)
-    file = cached_array(key, (), np.float64, lambda array: None)
+    file = cached_array(key, (), np.float64, lambda new: None)
     places = {name: place for place, name in enumerate(what["kinds"])}
     return BigFrame(key, file, places, what["kinds"], what["words"], np.arange(file.shape[1]))
 
@@ -144,13 +144,13 @@ def encoded(table: Any, frame: pd.DataFrame | BigFrame) -> Any:
         return table.encode(frame)
     used = frame.drop(set(frame.columns) - {column.name for column in table.columns})
 
-    def fill(array: np.ndarray) -> None:
+    def fill(new: NewFile) -> None:
         done = 0
         for chunk in used.chunks():
-            array[done : done + len(chunk)] = table.encode(chunk).numpy()
+            new.write(slice(done, done + len(chunk)), table.encode(chunk).numpy())
             done += len(chunk)
 
-    key = digest_of("rows", frame.key, table.columns, digest_of(frame.rows.tobytes()))
+    key = digest_of("rows", frame.key, table.columns, frame.rows.tobytes())
     return Mapped(cached_array(key, (len(frame), len(table.names)), np.float64, fill))
 
 
@@ -190,19 +190,19 @@ def _together(kinds: set[str]) -> str:
     return "text" if kind == "truth" and "missing" in kinds else kind
 
 
-def _write(array: np.ndarray, kinds: Mapping[str, str], chunks: Chunks) -> dict[str, list[str]]:
+def _write(new: NewFile, kinds: Mapping[str, str], chunks: Chunks) -> dict[str, list[str]]:
     """Write the columns; the words of those that are text, in the order of their codes."""
     codes: dict[str, dict[str, int]] = {name: {} for name, kind in kinds.items() if kind in ("text", "category")}
     done = 0
     # As text a cell is what is written there: "01" is another category than "1".
     for chunk in chunks([name for name, kind in kinds.items() if kind == "text"]):
         for place, (name, known) in enumerate(kinds.items()):
-            into = array[place, done : done + len(chunk)]
+            where = place, slice(done, done + len(chunk))
             if known in ("number", "truth"):
-                into[:] = chunk[name].to_numpy(dtype=np.float64, na_value=np.nan)
+                new.write(where, chunk[name].to_numpy(dtype=np.float64, na_value=np.nan))
                 continue
             cells, words = as_words(chunk[name])
             numbers = [codes[name].setdefault(word, len(codes[name])) for word in words]
-            into[:] = np.array([*numbers, -1])[cells]
+            new.write(where, np.array([*numbers, -1])[cells])
         done += len(chunk)
     return {name: list(words) for name, words in codes.items()}

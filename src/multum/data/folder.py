@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ..errors import DataError, first_line
 from .corruptions.filters import luminance
-from .maps import Mapped, cached_array, digest_of, has_room
+from .maps import Mapped, NewFile, cached_array, digest_of, has_room
 from .names import place_and_fields
 from .parts import Data, Part, assembled, check_files, split
 
@@ -168,10 +168,11 @@ def _decoded(parts: Sequence[Images], folder: Path) -> list[Mapped]:
     # Names, sizes and times stand for the content: to read all files each time would take as long as to decode them.
     key = digest_of(whole.size, [(str(f.relative_to(folder)), s.st_size, s.st_mtime_ns) for f, s in stats])
 
-    def fill(array: np.ndarray) -> None:
-        log.info("decoding %d images of %s once, into %.1f GB on the disk", len(whole), folder, array.nbytes / 1e9)
+    def fill(new: NewFile) -> None:
+        log.info("decoding %d images of %s once, into %.1f GB on the disk", len(whole), folder, new.nbytes / 1e9)
         for start in range(0, len(whole), DECODED_AT_ONCE):
-            array[start : start + DECODED_AT_ONCE] = whole[start : start + DECODED_AT_ONCE].numpy()
+            rows = slice(start, start + DECODED_AT_ONCE)
+            new.write(rows, whole[rows].numpy())
 
     file = cached_array(key, tuple(whole.shape), np.uint8, fill)
     ends = np.cumsum([len(part) for part in parts]).tolist()

@@ -30,6 +30,7 @@ __all__ = [
     "IN_MEMORY",
     "Mapped",
     "MappedFile",
+    "NewFile",
     "cache_path",
     "cached_array",
     "digest_of",
@@ -117,7 +118,29 @@ def mapped_file(path: Path) -> MappedFile:
         return MappedFile(path, *_npy_header(file), file.tell())
 
 
-def cached_array(key: str, shape: tuple[int, ...], dtype: Any, fill: Callable[[np.ndarray], None]) -> MappedFile:
+class NewFile:
+    """An array in a file that is being written. Shape: `shape`; memory holds no more than was written lately."""
+
+    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any):
+        self.shape, self.array = shape, np.lib.format.open_memmap(path, mode="w+", dtype=dtype, shape=shape)
+        self.nbytes, self.written_lately = self.array.nbytes, 0
+
+    def write(self, place: Any, values: np.ndarray) -> None:
+        """array[place] = values"""
+        self.array[place] = values
+        self.written_lately += values.nbytes
+        if self.written_lately > RESIDENT:
+            self.release()
+
+    def release(self) -> None:
+        """Leave what was written to the system."""
+        self.array.flush()
+        if hasattr(mmap, "MADV_DONTNEED"):
+            self.array._mmap.madvise(mmap.MADV_DONTNEED)  # type: ignore[attr-defined]
+        self.written_lately = 0
+
+
+def cached_array(key: str, shape: tuple[int, ...], dtype: Any, fill: Callable[[NewFile], None]) -> MappedFile:
     """The array of this key, from the disk; `fill` writes it where it is not there yet.
 
     Args:
@@ -128,10 +151,10 @@ def cached_array(key: str, shape: tuple[int, ...], dtype: Any, fill: Callable[[n
         with explained(f"{path.parent} must be writable", "Set MULTUM_DATA to a folder that is"):
             path.parent.mkdir(parents=True, exist_ok=True)
         with atomic(path) as temporary:
-            array = np.lib.format.open_memmap(temporary, mode="w+", dtype=dtype, shape=shape)
-            fill(array)
-            array.flush()
-            del array
+            new = NewFile(temporary, shape, dtype)
+            fill(new)
+            new.release()
+            del new
     return mapped_file(path)
 
 
@@ -149,7 +172,9 @@ def has_room(size: int) -> bool:
 
 def digest_of(*what: Any, file: Path | None = None) -> str:
     """A digest of these values, and of every byte of a file."""
-    digest = sha256(repr(what).encode())
+    digest = sha256()
+    for value in what:
+        digest.update(value if isinstance(value, bytes) else f"{value!r},".encode())
     if file is not None:
         with explained(f"{file} must be readable"), open(file, "rb") as stream:
             for piece in iter(partial(stream.read, AT_ONCE), b""):
@@ -186,14 +211,14 @@ def _member(path: Path, archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Ma
     if not has_room(member.file_size):
         return None
 
-    def unpack(array: np.ndarray) -> None:
+    def unpack(new: NewFile) -> None:
+        rows = max(1, AT_ONCE // max(1, dtype.itemsize * prod(shape[1:])))
         with archive.open(member) as packed:
             packed.read(begins)
-            into: Any = array.reshape(-1).view(np.uint8)
-            done = 0
-            while piece := packed.read(AT_ONCE):
-                into[done : done + len(piece)] = np.frombuffer(piece, dtype=np.uint8)
-                done += len(piece)
+            for start in range(0, shape[0], rows):
+                count = min(rows, shape[0] - start)
+                piece = np.frombuffer(packed.read(count * dtype.itemsize * prod(shape[1:])), dtype=dtype)
+                new.write(slice(start, start + count), piece.reshape(count, *shape[1:]))
 
     # The archive's own checksum of the content is in the key: another content has another.
     return cached_array(digest_of(member.filename, member.CRC, member.file_size), shape, dtype, unpack)

@@ -91,11 +91,13 @@ class Run:
     @property
     def stalled(self) -> bool:
         """Whether the held-out score of these members has not become better for the recipe's patience."""
-        if not self.recipe.patience:
-            return False
-        born, sign = self.method.birth_after(self.recipe.epochs) or 0, 1 if self.recipe.best_by == "nll" else -1
-        rows = [row for row in self.history if row["epoch"] > born]
-        return is_stalled([sign * row[f"validation_{self.recipe.best_by}"] for row in rows], self.recipe.patience)
+        return is_stalled([score for score, _ in self._scores()], self.recipe.patience)
+
+    def _scores(self) -> list[tuple[float, int]]:
+        """The held-out scores of these members, lower is better, with their epochs."""
+        born, by = self.method.birth_after(self.recipe.epochs) or 0, self.recipe.best_by
+        rows = [row for row in self.history if row["epoch"] > born and f"validation_{by}" in row]
+        return [(row[f"validation_{by}"] * (1 if by == "nll" else -1), row["epoch"]) for row in rows]
 
     def awaited(self, batches: Iterator[Step]) -> Iterator[Step]:
         """The same batches; the time that the loop waits for them is counted."""
@@ -230,10 +232,8 @@ class Run:
             save_model(self.ensemble, self.out / "model.safetensors")
         self.bar.total()
         if self.epoch < self.epochs:
-            self.bar.say(
-                f"stopped after epoch {self.epoch}: no better validation {self.recipe.best_by} for "
-                f"{self.recipe.patience} epochs"
-            )
+            kept = min(self._scores())[1]
+            self.bar.say(f"stopped after epoch {self.epoch}; epoch {kept} is kept, the best by {self.recipe.best_by}")
         elif warn and self.fabric.global_rank == 0:
             warn_if_falling(self.history, self.recipe.epochs)
         self.fabric.barrier()
