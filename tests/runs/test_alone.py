@@ -154,6 +154,15 @@ def test_a_preparation_is_written_to_the_bit(tmp_path: Path) -> None:
         assert read.table == (data.table and replace(data.table, file=Path("lab.csv")))
 
 
+def test_a_preparation_may_have_several_targets() -> None:
+    one = multum.load_data("diabetes").preparation
+    several = replace(one, target_mean=[1.0, 0.1], target_std=torch.tensor([2.0, 3.0], dtype=torch.float64))
+    read = Preparation.from_dict(json.loads(json.dumps(several.as_dict())))
+    y = torch.tensor([[3.0, 3.1], [1.0, 0.1]], dtype=torch.float64)
+    assert torch.equal(read.targets(y), several.targets(y))
+    torch.testing.assert_close(read.targets(y), torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64))
+
+
 # Data that changed is another data set.
 
 

@@ -33,12 +33,17 @@ class Preparation:
     dtype: torch.dtype  # of raw examples; images of bytes are scaled to 0..1 first
     mean: Tensor | None  # None: examples are a network's input as they are
     std: Tensor | None
-    target_mean: Any = 0.0
+    target_mean: Any = 0.0  # a number, or one per target as a list or tensor
     target_std: Any = 1.0
     target_names: tuple[str, ...] = ()  # of several targets, where they have some
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
     counts: tuple[float, ...] = ()  # training examples of each class
     table: Table | None = None  # how rows of a csv or parquet file become examples
+
+    def __post_init__(self) -> None:
+        for name in ("target_mean", "target_std"):
+            if isinstance(getattr(self, name), (list, tuple)):
+                object.__setattr__(self, name, torch.tensor(getattr(self, name), dtype=torch.float64))
 
     @property
     def is_image(self) -> bool:
