@@ -11,7 +11,7 @@ import torch
 
 import multum
 from multum.data import big_frames as frames
-from multum.data import maps, tables
+from multum.data import maps
 from multum.data.maps import Mapped
 from multum.errors import DataError
 
@@ -47,8 +47,7 @@ def frame() -> pd.DataFrame:
 
 
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (frames, tables):
-        monkeypatch.setattr(module, "ROWS_AT_ONCE", 7)
+    monkeypatch.setattr(frames, "ROWS_AT_ONCE", 7)
     monkeypatch.setattr(maps, "IN_MEMORY", 400)
 
 
