@@ -74,7 +74,9 @@ def job(data: str, epochs: int) -> None:
     else:
         net = multum.models.build("mlp", in_features=source.train.x.shape[1], classes=source.outputs)
     ens = multum.ensemble(net, multum.Packed(members=2, alpha=1), example=source.example(), seed=0)
-    history = multum.fit(ens, source, multum.Recipe(epochs=epochs, batch_size=256), warn=False)
+    history = multum.fit(
+        ens, source, multum.Recipe(epochs=epochs, batch_size=64 if source.is_image else 256), warn=False
+    )
     print(
         json.dumps(
             {

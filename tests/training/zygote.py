@@ -56,12 +56,13 @@ def main(spec: dict[str, Any]) -> dict[str, Any]:
     steps, parts = newest(whole), len(spec["signals"]) + 1
     chance, found = random.Random(spec["seed"]), {"codes": [], "steps": []}
     for k, number in enumerate(spec["signals"]):
-        pid = child(spec, out)
-        # Any place of its part of the run, and a little later: at, before, after or inside the next checkpoint.
-        place = steps * (k + chance.uniform(0.0, 0.8)) / parts
+        before, pid = newest(out), child(spec, out)
+        # Any place of its part of the run, and a little later: at, before, after or inside the next checkpoint. It has
+        # written a checkpoint of its own by then, and so noted how it wants to be stopped.
+        place = max(steps * (k + chance.uniform(0.0, 0.8)) / parts, before + 1)
         while newest(out) < place and os.waitpid(pid, os.WNOHANG) == (0, 0):
             time.sleep(0.002)
-        time.sleep(chance.uniform(0.0, 0.05))
+        time.sleep(chance.uniform(0.0, 0.02))
         os.kill(pid, number)
         found["codes"].append(ended(pid))
         found["steps"].append(newest(out))
