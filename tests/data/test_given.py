@@ -285,6 +285,14 @@ def test_predictions_keep_the_order_of_a_shuffled_loader_and_take_examples_alone
     torch.testing.assert_close(multum.predict(ens, frames()[0]).logits, wanted)
 
 
+def test_examples_are_predicted_in_the_precision_of_the_ensemble() -> None:
+    ens, x = made().double(), pair()[0]
+    wanted = multum.predict(ens, x.double()).logits
+    for given in (x.numpy(), frames()[0], DataLoader(TensorDataset(*pair()), batch_size=60)):
+        torch.testing.assert_close(multum.predict(ens, given).logits, wanted, rtol=1e-6, atol=1e-6)
+        assert multum.predict(ens, given).logits.dtype == torch.float64
+
+
 def test_numbers_are_the_targets_of_a_regression() -> None:
     frame, _ = frames()
     for y in (frame["a"], frame[["a"]], frame["a"].to_numpy(), (frame["a"] * 10).astype(int)):

@@ -92,11 +92,16 @@ def _batches(ensemble: nn.Module, x: Any, size: int | None) -> Iterable[Any]:
         return [x]
     if isinstance(x, Tensor):
         return [x] if size is None else x.split(size)
-    device = next((t.device for t in (*ensemble.parameters(), *ensemble.buffers())), torch.device("cpu"))
     if isinstance(x, (Dataset, DataLoader)):
-        return (batch.to(device) for batch in batches_of(x, size))
-    whole = as_tensor(x).to(device)
+        return (_like_weights(ensemble, batch) for batch in batches_of(x, size))
+    whole = _like_weights(ensemble, as_tensor(x))
     return [whole] if size is None else whole.split(size)
+
+
+def _like_weights(ensemble: nn.Module, x: Tensor) -> Tensor:
+    """The examples on the ensemble's device, and numbers in its precision."""
+    weight = next((t for t in (*ensemble.parameters(), *ensemble.buffers()) if t.is_floating_point()), x)
+    return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,7 +18,6 @@ from ..data.rows import Stream
 from ..ensemble import Ensemble
 from ..errors import ConfigError
 from ..files import prepare_folder
-from ..methods import Method
 from ..network.copies import tensors_of
 from ..saving import save as save_model
 from . import checkpoint, resume
@@ -70,7 +69,9 @@ class Run:
         self.average, self.best = Average(), Best()
         self.tally = Tally(self.data.task, self.data.target_std)
         self.model: Any = self.fabric.setup_module(ensemble)
-        self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=_apart(self.method, recipe))
+        # Whether each member needs an optimizer of its own.
+        apart = self.method.takes_turns or recipe.sequential or recipe.optimizer == "lamb"
+        self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=apart)
         first = self.fabric.global_rank == 0
         self.out, self.resume = Path(out) if out is not None else None, resume
         if tensorboard and out is None:
@@ -298,8 +299,3 @@ class Run:
     def _weights(self, alone: int | None) -> dict[str, Tensor]:
         trainable = {n for n, p in self.ensemble.named_parameters() if p.requires_grad}
         return {n: t for n, t in self._tensors(alone).items() if n in trainable}
-
-
-def _apart(method: Method, recipe: Recipe) -> bool:
-    """Whether each member needs an optimizer of its own."""
-    return method.takes_turns or recipe.sequential or recipe.optimizer == "lamb"
