@@ -149,6 +149,20 @@ class Ensemble(nn.Module):
         first = next(chain(self.parameters(), self.buffers()), None)
         return first.device if first is not None else torch.device("cpu")
 
+    def to(self, *args: Any, **kwargs: Any) -> Ensemble:
+        """As any module's; a memory format is that of each member's tensors."""
+        device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
+        super().to(device=device, dtype=dtype, non_blocking=non_blocking)
+        rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
+        own = set(self.own)
+        for name, tensor in tensors_of(self.network).items() if rank else ():
+            if name in own and tensor.ndim == rank + 1:
+                every = tensor.data.flatten(0, 1).contiguous(memory_format=memory_format)
+                tensor.data = every.unflatten(0, tensor.shape[:2])
+            elif name not in own and tensor.ndim == rank:
+                tensor.data = tensor.data.contiguous(memory_format=memory_format)
+        return self
+
     def member(self, index: int) -> nn.Module:
         """Member `index` as a plain network: no multum layer in it, no tensor shared with the ensemble."""
         i = self._index(index)

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map_only
 
 from ..errors import NetworkError
 from ..network.copies import arguments
+from .recompute import recomputable
 
 __all__ = ["call", "take"]
 
 
-def call(network: nn.Module, tensors: dict[str, Tensor], x: Any) -> Tensor:
+def call(
+    network: nn.Module,
+    tensors: dict[str, Tensor],
+    x: Any,
+    around: Callable[[], AbstractContextManager] = nullcontext,
+) -> Tensor:
     """`network(x)` with these tensors in place of its own.
 
     A buffer that the network assigns anew (rather than writing into it) is written back, so that no update is lost.
+
+    Args:
+        around: makes a context like the one that this runs in, where the network checkpoints blocks for backward.
     """
     args, kwargs = arguments(x)
     current = dict(tensors)
-    out = functional_call(network, current, args, kwargs)
+    with nullcontext() if torch.compiler.is_compiling() else recomputable(network, tensors, around):
+        out = functional_call(network, current, args, kwargs)
     if not isinstance(out, Tensor):
         raise NetworkError(
             f"network must return one tensor; got {type(out).__name__} in {'training' if network.training else 'eval'} "

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
 
 from ..network.trace import plain_attention
@@ -42,15 +45,17 @@ class Vmap(Executor):
         per_member: bool,
         randomness: Randomness | None,
     ) -> Tensor:
-        shared = {**_contiguous_weights(network, stacked), **moving}
+        weights = _contiguous_weights(network)
+        stacked = {name: weights.pop(name, tensor) for name, tensor in stacked.items()}
+        shared = {**weights, **moving}
+        around = partial(_mappable, next(iter(stacked.values())).device.type)
 
         def one(tensors: dict[str, Tensor], x: Any) -> Tensor:
-            return call(network, {**tensors, **shared}, x)
+            return call(network, {**tensors, **shared}, x, around)
 
         mapped = torch.func.vmap(one, in_dims=(0, 0 if per_member else None), randomness="different")
-        cpu = any(t.device.type == "cpu" for t in stacked.values())
-        with nullcontext() if torch.compiler.is_compiling() else plain_attention(), _mappable_attention(cpu):
-            return mapped(dict(stacked), tree_map_only(Tensor, Tensor.contiguous, x))
+        with around():
+            return mapped(stacked, tree_map_only(Tensor, Tensor.contiguous, x))
 
     def suits(self, device: str, training: bool, trunk: bool) -> bool:
         return True
@@ -64,14 +69,40 @@ class Vmap(Executor):
         return reason and re.split("[,.]? please file", reason, flags=re.IGNORECASE)[0]
 
 
-def _contiguous_weights(network: nn.Module, stacked: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The shared weights in another memory format. Under vmap, group norm and others raise on anything that is not
-    contiguous; from contiguous inputs and weights the network computes what it was tried on."""
-    return {
-        name: p.contiguous() for name, p in network.named_parameters() if name not in stacked and not p.is_contiguous()
-    }
+def _contiguous_weights(network: nn.Module) -> dict[str, Tensor]:
+    """The weights in another memory format. Under vmap, group norm and others raise on anything that is not contiguous;
+    from contiguous inputs and weights the network computes what it was tried on."""
+    return {name: p.contiguous() for name, p in network.named_parameters() if not p.is_contiguous()}
 
 
-def _mappable_attention(cpu: bool) -> AbstractContextManager:
-    """The fused attention kernel of the CPU has no rule for vmap: torch would run it member after member."""
-    return sdpa_kernel(SDPBackend.MATH) if cpu else nullcontext()
+@contextmanager
+def _mappable(device: str) -> Iterator[None]:
+    """Operations that vmap can map: no fused attention, which torch would run member after member on a CPU."""
+    compiling, autocast = torch.compiler.is_compiling(), torch.is_autocast_enabled(device)
+    with (
+        nullcontext() if compiling else plain_attention(),
+        sdpa_kernel(SDPBackend.MATH) if device == "cpu" else nullcontext(),
+        _LowProducts(device) if autocast else nullcontext(),
+    ):
+        yield
+
+
+class _LowProducts(TorchFunctionMode):
+    """Layers in autocast's precision: vmap takes them apart (a linear layer into a product and a sum) before autocast
+    sees them, and does not show it convolutions at all."""
+
+    def __init__(self, device: str):
+        super().__init__()
+        self.dtype = torch.get_autocast_dtype(device)
+
+    def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        if func in _PRODUCTS:
+            args, kwargs = tree_map_only(Tensor, self.lower, (args, kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def lower(self, t: Tensor) -> Tensor:
+        return t.to(self.dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
+
+
+_PRODUCTS = {F.linear, torch.addmm, torch.baddbmm, torch.conv1d, torch.conv2d, torch.conv3d}
+_PRODUCTS |= {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
