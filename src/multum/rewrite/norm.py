@@ -109,11 +109,11 @@ class MemberNorm(MemberLayer, nn.modules.batchnorm._BatchNorm):
     def forward(self, x: Tensor) -> Tensor:
         self._check_input_dim(x)
         if not (self.training or self.running_mean is None):
-            tensors: Any = (self.running_mean, self.running_var, self.weight, self.bias)
-            if x.dtype.itemsize < tensors[0].dtype.itemsize:
+            mean, var, weight, bias = self.running_mean, self.running_var, self.weight, self.bias
+            if mean is not None and x.dtype.itemsize < mean.dtype.itemsize:
                 # Mixed precision, which torch's kernel knows and vmap's rule for it does not.
-                return F.batch_norm(x.to(tensors[0].dtype), *tensors, False, 0.0, self.eps).to(x.dtype)
-            return F.batch_norm(x, *tensors, False, 0.0, self.eps)
+                return F.batch_norm(x.to(mean.dtype), mean, var, weight, bias, False, 0.0, self.eps).to(x.dtype)
+            return F.batch_norm(x, mean, var, weight, bias, False, 0.0, self.eps)
         if x.numel() == x.shape[1]:
             raise ValueError(f"batch norm must see more than one value per channel to train; got {tuple(x.shape)}")
         if x.numel() == 0:  # nothing to normalise; as torch does, the batch counts and leaves the statistics alone

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
+import subprocess
+import sys
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -45,6 +48,11 @@ def open_fabric(place: Place, precision: str) -> Fabric:
             f"the machine must have what was asked for; got accelerator={accelerator!r}, devices={devices!r}, "
             f"nodes={nodes!r}, precision={precision!r}: {error}"
         ) from error
+    if fabric.device.type == "cpu" and precision.startswith("bf16") and not _bfloat16_runs():
+        raise TrainingError(
+            f"this CPU must be able to compute in bfloat16; got precision={precision!r}, and a trial process that was "
+            "killed by it. Set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 before Python starts, or use precision='32-true'"
+        )
     if not isinstance(fabric.strategy, DDPStrategy):
         fabric.launch()
         return fabric
@@ -66,6 +74,15 @@ def _disconnect() -> None:
     """Before Python ends: threads of a process group that is still there abort a process that has done its work."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
+
+
+@functools.cache
+def _bfloat16_runs() -> bool:
+    """Whether a process survives products in bfloat16: some machines announce instructions that they do not have."""
+    if "ONEDNN_MAX_CPU_ISA" in os.environ:
+        return True
+    trial = "import torch; x = torch.ones(1, 1, 64, 64, dtype=torch.bfloat16); x @ x; torch.conv2d(x, x)"
+    return subprocess.run([sys.executable, "-c", trial], capture_output=True).returncode >= 0
 
 
 def agree(fabric: Any, *values: float) -> list[float]:
