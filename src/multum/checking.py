@@ -47,6 +47,8 @@ def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
       of member i's loss with respect to what others own is exactly 0
     - with one member the ensemble is the base network
 
+    Members that are equal break no promise, but are told: together they are worth no more than one of them.
+
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
     >>> ens = multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 4))
@@ -60,6 +62,7 @@ def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
         findings = list(_findings(trial, x))
     if verbose:
         _print(ens, findings)
+    ens.warn_of_twins()
     broken = [f for f in findings if not f.holds]
     if broken:
         raise CheckError(

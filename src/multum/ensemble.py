@@ -153,9 +153,9 @@ class Ensemble(nn.Module):
         """As any module's; a memory format is that of each member's tensors."""
         device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         super().to(device=device, dtype=dtype, non_blocking=non_blocking)
-        rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format)
+        rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format, -1)
         own = set(self.own)
-        for name, tensor in tensors_of(self.network).items() if rank else ():
+        for name, tensor in tensors_of(self.network).items():
             if name in own and tensor.ndim == rank + 1:
                 every = tensor.data.flatten(0, 1).contiguous(memory_format=memory_format)
                 tensor.data = every.unflatten(0, tensor.shape[:2])
@@ -220,6 +220,26 @@ class Ensemble(nn.Module):
     def shared(self) -> tuple[str, ...]:
         """Names of the tensors that all members share."""
         return tuple(n for n in tensors_of(self.network) if n not in set(self.layout.stacked))
+
+    def twins(self) -> tuple[int, ...]:
+        """The members that equal an earlier one in everything that members own; none where they own nothing."""
+        own = list(self.tensors(self.own).values())
+
+        def equal(i: int, j: int) -> bool:
+            return bool(own) and all(torch.equal(t[i], t[j]) for t in own)
+
+        return tuple(j for j in range(self.members) if any(equal(i, j) for i in range(j)))
+
+    def warn_of_twins(self) -> None:
+        """Say so where members are equal: together they are worth no more than one of them."""
+        twins = self.twins()
+        if twins:
+            log.warning(
+                "members %s equal an earlier one: from the same weights and on the same batches they stay the same, "
+                "and are worth one member. Give each its own first weights (init='fresh'), or its own batches "
+                "(order='own' in the recipe)",
+                ", ".join(map(str, twins)),
+            )
 
     def extra_repr(self) -> str:
         return (

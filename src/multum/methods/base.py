@@ -19,6 +19,7 @@ from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
 
 __all__ = [
     "INITS",
+    "NOISE",
     "Batch",
     "Builder",
     "Method",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 INITS = ("fresh", "pretrained")
+NOISE = 0.2  # relative, on heads and branches that start from given weights: see benchmarks/twins.py
 
 Builder = Callable[[], nn.Module]
 
@@ -85,7 +87,6 @@ class Method:
 
     reduction: ClassVar[str] = "sum"  # of the members' losses, as the method's paper trains it: "sum" or "mean"
     deterministic: ClassVar[bool] = True  # False: the outputs are random draws, another one at every call
-    order: ClassVar[str] = "same"  # of batches, in the method's paper: the "same" for all members, or each its "own"
     renews_norms: ClassVar[bool] = False  # whether batch norm statistics are computed anew once training is over
     independent: ClassVar[bool] = False  # whether members share nothing, so that each may see batches in its own order
     arranges_batches: ClassVar[bool] = False  # whether `batch` gives members other rows than those of the batch
@@ -105,6 +106,11 @@ class Method:
     def name(self) -> str:
         """As the command line and saved files write it."""
         return type(self).__name__.lower()
+
+    @property
+    def order(self) -> str:
+        """Of batches, where the recipe leaves it open: the "same" for all members, or each its "own"."""
+        return "same"
 
     def as_dict(self) -> dict[str, Any]:
         """Name and fields, as files hold them."""
@@ -214,6 +220,8 @@ class Rewritten(Birth):
         owns: name and tensor of the rewritten network -> whether each member has its own.
         fresh: paths of modules (heads, branches) or names of tensors that every member initialises anew.
         builder: of the base network; without one the layers' own initialisation runs again.
+        noise: on what trains and is own in every member but the first, relative to the rms of each tensor. Members of
+            one body see the same batches, and without it would stay the same.
     """
 
     def __init__(
@@ -223,9 +231,10 @@ class Rewritten(Birth):
         owns: Callable[[str, Tensor], bool],
         fresh: Sequence[str] = (),
         builder: Builder | None = None,
+        noise: float = 0.0,
     ):
         self.network, self.edits, self.owned, self.fresh = network, tuple(edits), owns, tuple(fresh)
-        self.builder, self.starts_fresh = builder, bool(fresh)
+        self.builder, self.starts_fresh, self.noise = builder, bool(fresh), noise
 
     def member(self, index: int, seed: int) -> nn.Module:
         network = full_copy(self.network)
@@ -233,7 +242,15 @@ class Rewritten(Birth):
             apply(network, self.edits, {})
             if self.fresh and not on_meta(network):
                 self._renew(network)
+            if self.noise and index > 0 and not on_meta(network):
+                self._shake(network)
         return network
+
+    @torch.no_grad()
+    def _shake(self, network: nn.Module) -> None:
+        for name, p in network.named_parameters():
+            if p.requires_grad and self.owns(name, p):
+                p.add_(torch.randn_like(p), alpha=self.noise * float(p.square().mean().sqrt()))
 
     def _renew(self, network: nn.Module) -> None:
         """Only a whole network knows its law (a wide ResNet's head is He-normal): a new one lends its parts."""

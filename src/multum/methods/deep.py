@@ -14,7 +14,7 @@ Shape: x [batch, ...] -> [members, batch, outputs]. Cost: M times one network.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import nn
 
@@ -28,13 +28,16 @@ class Deep(Method):
     """M independent copies of the network."""
 
     independent = True
-    order: ClassVar[str] = "own"
     training_only = ("init",)
 
     members: int = setting(4, "M")
     init: str = setting(
         "fresh", '"fresh": every member initialised on its own; "pretrained": all from the given weights', choices=INITS
     )
+
+    @property
+    def order(self) -> str:
+        return "own"
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Remake:
         return Remake(network, self.init, builder)

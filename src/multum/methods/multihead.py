@@ -19,7 +19,7 @@ from torch import nn
 
 from ..errors import Refusal, RewriteError
 from ..rewrite.walker import names_of
-from .base import INITS, Builder, Method, Rewritten, followed, known_path, module_path, setting
+from .base import INITS, NOISE, Builder, Method, Rewritten, followed, known_path, module_path, setting
 
 __all__ = ["Multihead"]
 
@@ -33,14 +33,17 @@ class Multihead(Method):
         None, "path of the module that each member owns; None: the last weighted layers", check=module_path
     )
     init: str = setting(
-        "fresh", '"fresh": every head initialised on its own; "pretrained": all from the given weights', choices=INITS
+        "fresh",
+        '"fresh": every head initialised on its own; "pretrained": the given weights, with noise',
+        choices=INITS,
     )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = self._heads(network, example)
         self._check_heads(network, heads)
-        inside, fresh = tuple(f"{path}." for path in heads), heads if self.init == "fresh" else ()
-        return Rewritten(network, (), lambda name, tensor: name.startswith(inside), fresh, builder)
+        inside = tuple(f"{path}." for path in heads)
+        fresh, noise = (heads, 0.0) if self.init == "fresh" else ((), NOISE)
+        return Rewritten(network, (), lambda name, tensor: name.startswith(inside), fresh, builder, noise)
 
     def alone(self) -> Multihead:
         return replace(self, members=1, init="pretrained")

@@ -64,6 +64,11 @@ class Packed(Method):
         """
         return -(-int(self.alpha * channels) // self.members)
 
+    @property
+    def order(self) -> str:
+        """As in the paper; but where alpha = M, members that start from trained channels start alike."""
+        return "own" if self.init == "pretrained" else "same"
+
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Birth:
         plan = plan_thinning(
             network, example, self.width, gamma=self.gamma, min_channels=self.min_channels, dense=self.dense

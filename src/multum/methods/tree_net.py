@@ -22,7 +22,7 @@ from torch import nn
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.dependence import Usage
 from ..rewrite.walker import names_of
-from .base import INITS, Builder, Method, Rewritten, followed, setting
+from .base import INITS, NOISE, Builder, Method, Rewritten, followed, setting
 
 __all__ = ["TreeNet"]
 
@@ -50,7 +50,9 @@ class TreeNet(Method):
         check=_branch_point,
     )
     init: str = setting(
-        "fresh", '"fresh": every branch initialised on its own; "pretrained": all from the given weights', choices=INITS
+        "fresh",
+        '"fresh": every branch initialised on its own; "pretrained": the given weights, with noise',
+        choices=INITS,
     )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
@@ -65,8 +67,8 @@ class TreeNet(Method):
                 f"{usage.layers[-1]!r}"
             )
         _check_trains(network, own, self.members)
-        fresh = own if self.init == "fresh" else ()
-        return Rewritten(network, (), lambda name, tensor: name in set(own), fresh, builder)
+        fresh, noise = (own, 0.0) if self.init == "fresh" else ((), NOISE)
+        return Rewritten(network, (), lambda name, tensor: name in set(own), fresh, builder, noise)
 
     def alone(self) -> TreeNet:
         return replace(self, members=1, init="pretrained")

@@ -228,6 +228,8 @@ class Run:
         self.ensemble.eval()
         if "noise" in self.ensemble.state:
             set_noise(self.ensemble, self.data, self.batches.place)
+        if self.fabric.global_rank == 0:
+            self.ensemble.warn_of_twins()
         if self.out is not None and self.fabric.global_rank == 0:
             self.log.write(self.history)
             save_model(self.ensemble, self.out / "model.safetensors")
