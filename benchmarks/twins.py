@@ -14,10 +14,10 @@ Measured (5 seeds, one thread of an AMD EPYC, torch 2.13; twins have an nll of .
     noise of .2            -.0016 +- .0008, .0071     -.0027 +- .0011, .0028   -.0023 +- .0010, .0035
     own batches, .2        -.0017 +- .0013, .0074     -.0209 +- .0024, .0024   -.0250 +- .0020, .0036
 
-Members of Deep and Packed share nothing: batches of their own cost nothing, bring as much as noise within the
-errors, and leave the given weights whole, so they are the default. Heads and branches share a body: batches of their own make its
-training twice as dear, and what they bring is four times the examples in a step, not members that differ. Noise of .2
-makes them differ for nothing, and is the default there.
+Members of Deep and Packed share nothing: batches of their own cost nothing, bring as much as noise within the errors,
+and leave the given weights whole, so they are the default. Heads and branches share a body: batches of their own double
+the cost of training, and what they bring is four times the examples in a step, not members that differ. Noise of .2
+makes members differ at no cost, and is the default there.
 """
 
 from __future__ import annotations
