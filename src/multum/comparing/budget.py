@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import torch
 
+from .. import models
 from ..building import ensemble
 from ..data.sources import Data
 from ..errors import ConfigError, MultumError
@@ -116,7 +117,11 @@ def thinner(model: str, share: float) -> str:
     >>> thinner("small-cnn", 0.5), thinner("wrn-10-1:bias=none", 1)
     ('small-cnn:thin=0.5', 'wrn-10-1:bias=none')
     """
-    return model if share == 1 else f"{model}{',' if '=' in model else ':'}thin={share:g}"
+    if share == 1:
+        return model
+    own = models.own_name(model)
+    has_fields = bool(own.fields) if own else "=" in model
+    return f"{model}{',' if has_fields else ':'}thin={share:g}"
 
 
 def _largest(

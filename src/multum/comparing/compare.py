@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..data.corruptions import STANDARD
 from ..data.identity import example_ids, fingerprint_of
@@ -22,7 +23,7 @@ from ..files import locked, plain, prepare_folder, read_json
 from ..methods import Method
 from ..runs.cells import Cell, chosen_methods
 from ..runs.engine import run_cells, runner_for
-from ..runs.networks import default_model
+from ..runs.networks import full_name, keep_network
 from ..runs.train import held_out_by_default, print_guesses
 from ..runs.work import Outcome
 from ..training.recipe import Recipe
@@ -40,7 +41,7 @@ QUICK_EXAMPLES = 1000
 
 def compare(
     data: str,
-    model: str | None = None,
+    model: str | Callable[..., nn.Module] | None = None,
     methods: str | Sequence[str | Method] = "all",
     *,
     seeds: int | Sequence[int] = 3,
@@ -64,6 +65,7 @@ def compare(
 
     Args:
         data: as `multum.load_data` takes it. Without `ood`, the last fifth of the classes is held out as OOD data.
+        model: a name, as `mynet.py:Net:width=16` for one's own; or a class or function of a file that builds networks.
         methods: "all", a list as on the command line, or configs.
         seeds: how many, or which.
         budget: "1x", "params=1e6", "macs=1e7": methods are made as large as it allows.
@@ -82,7 +84,7 @@ def compare(
     outside = [Part(x, torch.zeros(len(x))) for x in map(load_examples, ood_names)]
     check_files(name, source.train, source.test, *outside)
     source = source.for_loss(full.loss)
-    model = model or default_model(source)
+    model = full_name(model, source, out)
     single = cost_of_network(model, source)
     limit = None if budget is None else Budget.parse(budget, single)
     labels = chosen_methods(methods)
@@ -92,6 +94,7 @@ def compare(
     cells, refused = _planned(labels, contents, name, source, model, limit, trained, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
+    keep_network(model, out)  # a cell in a process of its own finds it there
     parted = source.with_validation(full.held_out, listed[0]) if full.held_out else source
     if progress:
         print_guesses(parted)

@@ -19,12 +19,13 @@ from ..parsing import named
 from ..thinning.thin import thin
 from .lenet import LeNet
 from .mlp import MLP
+from .own import OwnName, name_of, own_builder, parse, with_hash
 from .resnet import resnet18, resnet50, resnet50x4, resnext50
 from .small_cnn import SmallCNN
 from .timm_model import timm_model
 from .wide_resnet import WideResNet
 
-__all__ = ["build", "builder", "names"]
+__all__ = ["build", "builder", "full_name", "names", "own_name"]
 
 Builder = Callable[..., nn.Module]
 
@@ -77,7 +78,7 @@ def build(name: str, **keywords: Any) -> nn.Module:
 def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Module]:
     """What builds a network from its name and keywords in one text, for examples of one shape.
 
-    Every network takes ``thin``, a share of its width.
+    Every network takes ``thin``, a share of its width. A network of one's own comes by its full name (`full_name`).
 
     **Shape**: ``shape`` is that of one example: [channels, height, width], or [features] for the mlp.
 
@@ -86,16 +87,19 @@ def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Mo
     >>> builder("small-cnn:thin=0.5", (1, 8, 8), 10)().conv1.out_channels
     8
     """
-    family = "timm:" if text.startswith("timm:") else ""
-    name, keywords = named(text.removeprefix(family))
-    name = family + name
-    if name != "mlp" and len(shape) != 3:
-        raise ConfigError(f"{name} must have images [channels, height, width]; got examples {[*shape]}. Use mlp")
-    size = {"in_features": math.prod(shape)} if name == "mlp" else {"in_channels": shape[0]}
+    own = own_name(text)
+    name, keywords = _named(text) if own is None else (text, own.keywords)
     share = number("thin", keywords.pop("thin", 1), above=0, most=1)
+    if own is not None:
+        whole = own_builder(own, shape, outputs)
+    elif name != "mlp" and len(shape) != 3:
+        raise ConfigError(f"{name} must have images [channels, height, width]; got examples {[*shape]}. Use mlp")
+    else:
+        size = {"in_features": math.prod(shape)} if name == "mlp" else {"in_channels": shape[0]}
+        whole = partial(build, name, **{**size, "classes": outputs, **keywords})
 
     def make() -> nn.Module:
-        network = build(name, **{**size, "classes": outputs, **keywords})
+        network = whole()
         if share == 1:
             return network
         example = torch.zeros(2, *shape, device=next(network.parameters()).device)
@@ -104,6 +108,24 @@ def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Mo
             return thin(network, share, example, seed=int(torch.randint(2**62, ())))
 
     return make
+
+
+def own_name(text: str) -> OwnName | None:
+    """The parts of the name of a network of one's own, `mynet.py:Net:width=16`; None for multum's and timm's names."""
+    return parse(text, (*BUILDERS, "timm"))
+
+
+def full_name(model: str | Callable[..., nn.Module]) -> str:
+    """The name under which a network is recorded: with the hash of its text, where it is one's own."""
+    text = model if isinstance(model, str) else name_of(model)
+    own = own_name(text)
+    return text if own is None else str(with_hash(own))
+
+
+def _named(text: str) -> tuple[str, dict[str, Any]]:
+    family = "timm:" if text.startswith("timm:") else ""
+    name, keywords = named(text.removeprefix(family))
+    return family + name, keywords
 
 
 def _builder(name: str) -> Builder:

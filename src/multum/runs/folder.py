@@ -35,7 +35,7 @@ from ..files import checksum, plain, read_json, write_json, write_tensors
 from ..saving import load
 from ..training.checkpoint import guard
 from ..training.recipe import Recipe
-from .networks import builder_for
+from .networks import announce_network, kept_builder
 
 __all__ = ["FORMAT", "RunFolder", "changes", "digest", "open_run"]
 
@@ -187,8 +187,8 @@ class RunFolder:
             raise TrainingError(
                 f"a finished run must hold model.safetensors; got {self.path}, which does not. Train it to the end"
             )
-        # A saved model names its network; a thinned one is built again from the data's example.
-        return load(self.model, network=builder_for(name, data)) if "thin=" in name else load(self.model)
+        # A saved model names its network; a thinned one, and one of the user's own, is built again.
+        return load(self.model, network=kept_builder(name, data, self.path))
 
 
 def digest(value: Mapping[str, Any]) -> str:
@@ -200,6 +200,7 @@ def open_run(folder: str | Path) -> tuple[Ensemble, Preparation, dict[str, Any]]
     """The trained ensemble of a run folder, how it reads examples, and its settings."""
     run_folder = RunFolder(Path(folder))
     run = run_folder.read()
+    announce_network(run["model"], run_folder.path)
     preparation = run_folder.preparation(run)
     return run_folder.open(preparation), preparation, run
 

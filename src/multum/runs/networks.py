@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -10,14 +12,72 @@ from torch import nn
 from .. import models
 from ..data.preparation import Preparation
 from ..data.sources import Data
+from ..errors import FileError
+from ..models.sources import NETWORK
 from ..training.batches import stream
 
-__all__ = ["builder_for", "default_model", "model_for"]
+__all__ = [
+    *("announce_network", "builder_for", "default_model", "full_name", "keep_network", "kept_builder", "model_for"),
+    "recall_network",
+]
+
+
+log = logging.getLogger("multum")
 
 
 def default_model(data: Data | Preparation) -> str:
     """The name of a small model that suits the data."""
     return "small-cnn" if data.is_image else "mlp"
+
+
+def full_name(model: str | Callable[..., nn.Module] | None, data: Data | Preparation, folder: Path) -> str:
+    """The name that is recorded in a folder: one that suits the data for None, with a hash for one's own network.
+
+    A name that has its hash is one that a comparison has recorded: its text is in its folder, or in the cell's.
+    """
+    if isinstance(model, str) and (own := models.own_name(model)) and own.digest:
+        recall_network(model, folder) or recall_network(model, folder.parent)
+    return default_model(data) if model is None else models.full_name(model)
+
+
+def keep_network(model: str, folder: Path) -> None:
+    """Write the text of one's own network into a folder, so that the folder stands alone."""
+    own = models.own_name(model)
+    if own is not None and own.digest is not None:
+        models.keep(own.digest, folder)
+
+
+def recall_network(model: str, folder: Path) -> bool:
+    """Whether a folder keeps the text of this network; it then can be built."""
+    own = models.own_name(model)
+    source = None if own is None else models.recall(folder)
+    return own is not None and source is not None and source.digest == own.digest
+
+
+def kept_builder(model: str, data: Data | Preparation, folder: Path) -> Callable[[], nn.Module] | None:
+    """What builds the network of a run again; None where its saved model names it."""
+    own = models.own_name(model)
+    if own is None:
+        return builder_for(model, data) if "thin=" in model else None
+    if not recall_network(model, folder):
+        there = "another text" if (folder / NETWORK).is_file() else "none"
+        raise FileError(
+            f"{folder} must keep the text of {own.place} that was trained, as {NETWORK} with the hash {own.digest}; "
+            f"got {there}. Put it back"
+        )
+    return builder_for(model, data)
+
+
+def announce_network(model: str, folder: Path) -> None:
+    """Say that a command runs the text that a run folder keeps, and whether its file has changed since."""
+    if not recall_network(model, folder):
+        return
+    source = models.recall(folder)
+    assert source is not None
+    origins = [Path(place) / source.place for place in source.folders[1:]]
+    changed = [place for place in origins if place.is_file() and place.read_bytes() != source.text.encode()]
+    since = f"; {changed[0]} has changed since, and is not used" if changed else ""
+    log.warning("running %s, the network of this run%s", folder / NETWORK, since)
 
 
 def builder_for(text: str | None, data: Data | Preparation) -> Callable[[], nn.Module]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from rich.console import Console
+from torch import nn
 
 from ..building import ensemble
 from ..checks import whole
@@ -29,14 +30,14 @@ from ..training.recipe import Recipe
 from .folder import FORMAT, RunFolder
 from .held_out import validation_outputs
 from .machine import versions
-from .networks import builder_for, default_model
+from .networks import builder_for, full_name, keep_network
 
 __all__ = ["held_out_by_default", "print_guesses", "summary", "train", "train_on"]
 
 
 def train(
     data: str,
-    model: str | None,
+    model: str | Callable[..., nn.Module] | None,
     method: str | Method,
     out: str | Path,
     overrides: Mapping[str, Any] | None = None,
@@ -51,6 +52,7 @@ def train(
     Returns what `run.json` holds: the settings, versions, and the last row of the log.
 
     Args:
+        model: a name, as `mynet.py:Net:width=16` for one's own; or a class or function of a file that builds networks.
         find_lr: whether the learning rate is the one that `multum.find_lr` proposes; the run keeps it.
         threads: of torch, while it trains; the same number gives the same bits.
         temperature: whether a temperature is fitted on the validation part, and kept in run.json.
@@ -74,7 +76,7 @@ def train(
 def train_on(
     source: Data,
     data: str,
-    model: str | None,
+    model: str | Callable[..., nn.Module] | None,
     method: Method,
     recipe: Recipe,
     out: Path,
@@ -88,7 +90,7 @@ def train_on(
     Args:
         data: the name under which the data is loaded again.
     """
-    model = model or default_model(source)
+    model = full_name(model, source, out)
     source = source.for_loss(recipe.loss)
     if recipe.held_out and source.validation is None:
         source = source.with_validation(recipe.held_out, recipe.seed)
@@ -109,6 +111,7 @@ def train_on(
     kind: dict[str, Any] = {"task": source.task, "targets": source.targets_count}
     ens = ensemble(builder_for(model, source), method, example=source.example(), seed=recipe.seed, **kind)
     prepare_folder(out)
+    keep_network(model, out)
     if options.get("progress"):
         print_guesses(source)
     with locked(out) if is_first() else contextlib.nullcontext():
@@ -136,13 +139,20 @@ def held_out_by_default(recipe: Recipe, data: Data) -> dict[str, Any]:
 
 
 def _with_found_rate(
-    recipe: Recipe, source: Data, model: str | None, method: Method, folder: RunFolder, options: Mapping[str, Any]
+    recipe: Recipe,
+    source: Data,
+    model: str | Callable[..., nn.Module] | None,
+    method: Method,
+    folder: RunFolder,
+    options: Mapping[str, Any],
 ) -> Recipe:
     """The recipe with the rate of a trial; with that of the run in the folder, where it was begun already."""
     if (folder.path / "run.json").is_file():
         return replace(recipe, lr=folder.read()["recipe"]["lr"])
-    builder = builder_for(model or default_model(source), source)
-    ens = ensemble(builder, method, example=source.example(), task=source.task, seed=recipe.seed)
+    source = source.for_loss(recipe.loss)
+    builder = builder_for(full_name(model, source, folder.path), source)
+    kind: dict[str, Any] = {"task": source.task, "targets": source.targets_count}
+    ens = ensemble(builder, method, example=source.example(), seed=recipe.seed, **kind)
     curve = find_rate(ens, source, recipe, accelerator=options.get("accelerator", "auto"))
     if options.get("progress") and is_first():
         Console(stderr=True).print(str(curve), highlight=False, markup=False, soft_wrap=True)
