@@ -200,3 +200,20 @@ def test_a_stopped_comparison_says_how_to_go_on(multum, monkeypatch: pytest.Monk
     monkeypatch.setattr(comparing, "compare", stopped)
     _, err, found = multum("compare")
     assert found == code and "the same command goes on from here" in err
+
+
+def test_the_version(multum) -> None:
+    assert multum("--version") == (f"multum {library.__version__}\n", "", 0)
+
+
+def test_quiet_prints_results_alone_and_verbose_more(multum) -> None:
+    out, err, code = multum("--quiet", "train", "--out", "run", *QUICK)
+    assert (err, code) == ("", 0) and "model.safetensors" in out
+    _, err, code = multum("--quiet", "train", "--out", "run", *QUICK, "lr=0.5")
+    assert code == 2 and err.startswith("error: ") and "Traceback" not in err
+    _, err, code = multum("--verbose", "train", "--out", "run", *QUICK, "lr=0.5")
+    assert code == 2 and err.startswith("Traceback") and "error: " in err
+    _, err, code = multum("train", "--out", "other", *QUICK)  # neither: as before
+    assert code == 0 and "epoch 1/1" in err
+    _, err, code = multum("--quiet", "--verbose", "methods")
+    assert code == 2 and "got both" in err

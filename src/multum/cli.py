@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import shlex
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,11 +15,14 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from .errors import MultumError
+from .errors import ConfigError, MultumError
 from .memory import keep_memory
 from .parsing import assignments
+from .version import __version__
 
 __all__ = ["main"]
+
+log = logging.getLogger("multum")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -48,6 +53,17 @@ def show(*parts: Any, wrap: bool = True, stderr: bool = False) -> None:
     Console(stderr=stderr).print(*parts, sep="\n", highlight=False, markup=False, soft_wrap=not wrap)
 
 
+def watched(as_json: bool) -> bool:
+    """Whether a person watches: progress is shown unless JSON or --quiet is asked for."""
+    return not as_json and log.isEnabledFor(logging.WARNING)
+
+
+def print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"multum {__version__}")
+        raise typer.Exit
+
+
 def without(options: dict[str, Any], *names: str) -> dict[str, Any]:
     """A command's options for the function of the library that takes them by the same names, but for some."""
     return {name: value for name, value in options.items() if name not in names}
@@ -74,7 +90,7 @@ DataName = Annotated[
 ]
 ModelName = Annotated[
     str | None,
-    Option("--model", help="small-cnn, resnet18, wrn-10-1, mlp, ... or timm:NAME; by default one that suits the data"),
+    Option("--model", help="small-cnn, resnet18, wrn-10-1, mlp, ..., timm:NAME, or your own as mynet.py:Net:width=16"),
 ]
 RunFolder = Annotated[Path, Argument(help="A run folder that `multum train` left")]
 Jobs = Annotated[int, Option(help="Cells at once, each in a process of its own")]
@@ -85,7 +101,15 @@ Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]
 
 
 @app.callback(epilog="Start with: multum compare --data digits --methods single,packed,deep --seeds 2")
-def root() -> None:
+def root(
+    version: Annotated[
+        bool, Option("--version", help="Print the version.", callback=print_version, is_eager=True)
+    ] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Print results and errors alone: no progress, no remarks.")] = False,
+    verbose: Annotated[
+        bool, Option("--verbose", help="Also print what is decided on the way, and tracebacks.")
+    ] = False,
+) -> None:
     """Any PyTorch network as an ensemble, at about the price of one network.
 
     compare answers which ensemble suits your data and your budget, and writes a report. train
@@ -94,6 +118,10 @@ def root() -> None:
     Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 success,
     1 some methods of a comparison failed, 2 an invalid command or data, 130 stopped.
     """
+    if quiet and verbose:
+        raise ConfigError("the command must be --quiet or --verbose; got both. Leave one out")
+    logging.basicConfig(format="%(message)s")
+    log.setLevel(logging.ERROR if quiet else logging.INFO if verbose else logging.NOTSET)
 
 
 @app.command()
@@ -119,6 +147,7 @@ def compare(
     on: On = "here",
     address: Address = None,
     threads: Threads = None,
+    final: Annotated[bool, Option("--final", help="Then train the advised method on all classes, and keep it")] = False,
     as_json: Json = False,
 ) -> None:
     """Which ensemble for my data and my budget? Train and measure them all, and write a report.
@@ -137,7 +166,7 @@ def compare(
             **options,
             ood=[] if ood == ["none"] else ood,
             recipe=assignments(settings or []),
-            progress=not as_json,
+            progress=watched(as_json),
             command=shlex.join(["multum", *sys.argv[1:]]),
         )
     from . import reports  # with matplotlib and pandas, which other commands need not wait for
@@ -148,8 +177,8 @@ def compare(
         from rich.text import Text
 
         show(reports.terminal(document), Text(document["advice"]["sentence"], "bold"), *document["advice"]["notes"])
-        show(f"report: {out / 'report.html'}", wrap=False)
-    if any(row["status"] != "done" for row in document["rows"]):
+        show("", *reports.model_lines(document), f"report: {out / 'report.html'}", wrap=False)
+    if any(part["status"] != "done" for part in [*document["rows"], document["final"]] if part is not None):
         raise typer.Exit(1)
 
 
@@ -182,7 +211,7 @@ def train(
     from .training.devices import is_first
 
     with stoppable():
-        trained = training.train(**options, overrides=assignments(settings or []), progress=not as_json)
+        trained = training.train(**options, overrides=assignments(settings or []), progress=watched(as_json))
     if is_first():
         print_json(trained) if as_json else print(training.summary(trained, out))
 
@@ -212,7 +241,7 @@ def evaluate(
     from .runs.evaluate import evaluate_run, tables
 
     options: dict[str, Any] = {"data": data, "shift": shift, "speed": speed, "cost_ratio": cost_ratio}
-    numbers = evaluate_run(run, ood or [], **options, progress=not as_json)
+    numbers = evaluate_run(run, ood or [], **options, progress=watched(as_json))
     print_json(numbers) if as_json else show(*tables(numbers))
 
 
@@ -250,7 +279,7 @@ def predict(
 
     if probabilities is None:
         options["probabilities"] = as_json or out is not None
-    frames = prediction.predict_frames(run, file, **options, progress=not as_json)
+    frames = prediction.predict_frames(run, file, **options, progress=watched(as_json))
     if out is not None:
         show(f"{prediction.write(frames, out)}; written: {out}", wrap=False, stderr=as_json)
     elif as_json:
@@ -300,7 +329,7 @@ def reproduce(
         print_json(planned.document()) if as_json else show(screen.planned(planned, find(item), scale))
         return
     with stoppable():
-        document = run_item(**options, seeds=seed, progress=not as_json)
+        document = run_item(**options, seeds=seed, progress=watched(as_json))
     if as_json:
         print_json(document)
     else:
@@ -340,5 +369,7 @@ def main() -> None:
     except MultumError as error:
         from rich.text import Text
 
+        if log.isEnabledFor(logging.INFO):
+            traceback.print_exc()
         show(Text.assemble(("error", "red"), f": {error}"), wrap=False, stderr=True)
         sys.exit(2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from ..runs.work import Outcome
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
 from .document import document_of
+from .final import claim, class_notes, train_final
 
 __all__ = ["compare"]
 
@@ -55,6 +57,7 @@ def compare(
     address: str | None = None,
     threads: int | None = None,
     recipe: Mapping[str, Any] | None = None,
+    final: bool = False,
     progress: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
@@ -75,6 +78,7 @@ def compare(
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
         threads: of each cell; the same number gives the same results to the last bit, wherever cells run.
         recipe: fields of `multum.Recipe`.
+        final: whether the method that is advised is then trained on all of `data`, held-out classes too.
     """
     out, listed = Path(out), _seeds(seeds)
     overrides = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
@@ -94,33 +98,44 @@ def compare(
     cells, refused = _planned(labels, contents, name, source, model, limit, trained, ood_names, shift)
     threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
     prepare_folder(out)
-    keep_network(model, out)  # a cell in a process of its own finds it there
     parted = source.with_validation(full.held_out, listed[0]) if full.held_out else source
     if progress:
         print_guesses(parted)
+    settings = {
+        "data": name,
+        "fingerprint": source.fingerprint,
+        "model": model,
+        "seeds": listed,
+        "epochs": full.epochs,
+        "budget": budget,
+        "ood": list(ood_names),
+        "shift": list(cells[0].shift),
+        "threads": threads,
+        "recipe": asdict(full),
+    }
     with locked(out):
+        claim(out, settings)
         _warn_of_change(out, name, source)
+        keep_network(model, out)  # a cell in a process of its own finds it there
         outcomes = run_cells(cells, refused, out, full.epochs, runner, threads, progress)
-        settings = {
-            "data": name,
-            "fingerprint": source.fingerprint,
-            "model": model,
-            "seeds": listed,
-            "epochs": full.epochs,
-            "budget": budget,
-            "ood": list(ood_names),
-            "shift": list(cells[0].shift),
-            "threads": threads,
-            "recipe": asdict(full),
-        }
-        fields = {"seeds": listed, "recipe": overrides, "budget": budget, "ood": ood, "shift": shift, "out": str(out)}
+        fields = {"seeds": listed, "recipe": overrides, "budget": budget, "ood": ood, "shift": shift, "final": final}
+        fields["out"] = str(out)
         call = ", ".join([repr(data), repr(model), repr(",".join(labels)), *(f"{k}={v!r}" for k, v in fields.items())])
         command = command or f"multum.compare({call})"
         document = plain(document_of(cells, outcomes, out, parted, limit, command, settings))
+        label = document["advice"]["label"]
+        if final:
+            run_one = partial(_run_one, out=out, epochs=full.epochs, runner=runner, threads=threads, progress=progress)
+            document["final"] = plain(train_final(label, cells, data, out, run_one))
+        document["advice"]["notes"] += class_notes(name, label, document["final"], out)
         from .. import reports  # brings matplotlib and pandas, which `import multum` should not
 
         reports.write(document, out)
     return document
+
+
+def _run_one(cell: Cell, out: Path, **options: Any) -> Outcome:
+    return run_cells([cell], {}, out, **options)[cell.name]
 
 
 def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str, ...]]:

@@ -45,6 +45,7 @@ def document_of(
             results.setdefault(cell.label, {})[cell.seed] = result
     latencies = _latencies(cells, results, source, out, settings["threads"])
     columns, rows = rows_of(cells, results, reasons, latencies)
+    models = {cell.label: cell.name for cell in reversed(cells) if cell.seed in results.get(cell.label, {})}
     return {
         "format": 1,
         "title": _title(settings["data"], settings["model"]),
@@ -57,8 +58,10 @@ def document_of(
         "versions": versions(),
         "machine": machine(),
         "columns": [column.described() for column in columns],
-        "rows": rows,
+        "folder": str(out),
+        "rows": [{**row, "folder": models.get(row["label"])} for row in rows],
         "advice": advise(rows, budget),
+        "final": None,
         "cells": [_cell(cell, results.get(cell.label, {}).get(cell.seed), reasons.get(cell.name)) for cell in cells],
     }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..figures.figure import Figure
 from ..figures.formats import shown
 from .charts import figures
-from .console import terminal
+from .console import model_lines, terminal
 from .writing import write
 
-__all__ = ["Figure", "figures", "shown", "terminal", "write"]
+__all__ = ["Figure", "figures", "model_lines", "shown", "terminal", "write"]

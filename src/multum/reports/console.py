@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.table import Table
@@ -12,8 +13,9 @@ from rich.text import Text
 
 from ..figures.formats import NOTHING, heading, shown, sized
 from ..figures.tables import text_table
+from .page import predictors
 
-__all__ = ["terminal"]
+__all__ = ["model_lines", "terminal"]
 
 LEGEND = "* best mean   ≈ not significantly worse than the best   ± standard error over seeds"
 
@@ -32,6 +34,13 @@ def terminal(document: Mapping[str, Any]) -> RenderableType:
      packed   97.12 ± 0.21 *...
     """
     return _Comparison(document)
+
+
+def model_lines(document: Mapping[str, Any]) -> list[Text]:
+    """The command that predicts with each model; lines to be printed whole (`soft_wrap`), as they are copied."""
+    commands = predictors(document)
+    widest = max((cell_len(label) for label, _ in commands), default=0)
+    return [Text.assemble((name, "bold"), " " * (widest - cell_len(name) + 2), line) for name, line in commands]
 
 
 class _Comparison:

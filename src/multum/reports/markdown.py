@@ -10,7 +10,7 @@ from typing import Any
 from ..figures.figure import Figure
 from ..figures.formats import NOTHING, heading, shown, sized
 from ..figures.tables import markdown_table
-from .page import facts, listed
+from .page import facts, listed, predictors
 
 __all__ = ["markdown"]
 
@@ -38,6 +38,9 @@ def markdown(document: Mapping[str, Any], figures: Sequence[Figure]) -> str:
             f"## {_safe(figure.title)}\n\n{_safe(figure.caption)}\n\n"
             f"![{_safe(figure.title)}](figures/{figure.name}.png)"
         )
+    if predictors(document):
+        body = [[_safe(label), f"`{command}`"] for label, command in predictors(document)]
+        parts += ["## Models", markdown_table(["method", "command"], body)]
     parts.append("## How to reproduce")
     if document.get("command"):
         parts.append(_code(document["command"]))

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import jinja2
@@ -19,7 +20,7 @@ from ..figures.formats import NOTHING, shown, sized
 from ..figures.palette import COLOURS, PAGE, look
 from ..figures.svg import inline, svg
 
-__all__ = ["facts", "listed", "page"]
+__all__ = ["facts", "listed", "page", "predictors"]
 
 HERE = Path(__file__).parent
 TILES = ("accuracy", "rmse", "nll", "ece", "macs", "params", "latency")
@@ -59,6 +60,7 @@ def page(document: Mapping[str, Any], figures: Sequence[Figure], drawings: Mappi
         errors=any(value.get("error") is not None for value in values),
         tied=any(value.get("tied") for value in values),
         figures=[_drawn(figure, drawings[figure.name]) for figure in figures],
+        predictors=predictors(document),
         command=document.get("command"),
         lists=sorted(
             ({"title": t, "entries": entries, "long": len(entries) > LONG_LIST} for t, entries in listed(document)),
@@ -112,6 +114,20 @@ def listed(document: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]
         ("Machine", document.get("machine") or {}),
     ]
     return [(title, [(str(name), _words(value)) for name, value in part.items()]) for title, part in parts if part]
+
+
+def predictors(document: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Every method with the command that predicts with its model, which names the folder where it lies.
+
+    >>> rows = [{"label": "deep", "folder": "deep-seed0-1f"}, {"label": "packed", "folder": None}]
+    >>> predictors({"folder": "runs/my data", "rows": rows})
+    [('deep', "multum predict 'runs/my data/deep-seed0-1f' FILE")]
+    """
+    final = document.get("final") or {}
+    models = [(row["label"], row.get("folder")) for row in document["rows"]]
+    models += [(f"{final['label']}, final", final["folder"])] if final.get("status") == "done" else []
+    place = PurePath(document.get("folder") or "")
+    return [(label, f"multum predict {shlex.quote(str(place / folder))} FILE") for label, folder in models if folder]
 
 
 def _words(value: Any) -> str:
