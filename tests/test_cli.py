@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -36,7 +37,8 @@ def multum(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, tmp_p
         printed = capsys.readouterr()
         return printed.out, printed.err, code
 
-    return call
+    yield call
+    logging.getLogger("multum").setLevel(logging.NOTSET)
 
 
 def test_train_leaves_a_run_and_finds_it_again(multum, tmp_path: Path) -> None:
@@ -217,3 +219,19 @@ def test_quiet_prints_results_alone_and_verbose_more(multum) -> None:
     assert code == 0 and "epoch 1/1" in err
     _, err, code = multum("--quiet", "--verbose", "methods")
     assert code == 2 and "got both" in err
+
+
+def test_compare_ends_with_the_final_model_and_its_command(multum, tmp_path: Path) -> None:
+    (tmp_path / "mynet.py").write_text(
+        "from torch import nn\n\ndef build(in_features, classes, width=4):\n"
+        "    return nn.Sequential(nn.Flatten(), nn.Linear(in_features, width), nn.ReLU(), nn.Linear(width, classes))\n"
+    )
+    options = ["--model", "mynet.py:build:width=8", "--methods", "single", "--seeds", "1", "--shift", "none"]
+    out, _, code = multum("compare", *options, "--epochs", "1", "--out", "c", "--final")
+    final = json.loads((tmp_path / "c" / "report.json").read_text())["final"]
+    assert (
+        code == 0 and out.splitlines()[-2].split() == f"single, final multum predict c/{final['folder']} FILE".split()
+    )
+    assert (tmp_path / "c" / final["folder"] / "network.py").is_file()
+    out, err, code = multum("compare", *options, "--epochs", "2", "--out", "c")
+    assert (out, code) == ("", 2) and "epochs=1 instead of 2. Choose another --out" in err

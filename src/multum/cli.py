@@ -120,7 +120,7 @@ def root(
     """
     if quiet and verbose:
         raise ConfigError("the command must be --quiet or --verbose; got both. Leave one out")
-    logging.basicConfig(format="%(message)s")
+    logging.basicConfig(format="%(message)s")  # warnings look the same without it, and remarks need it
     log.setLevel(logging.ERROR if quiet else logging.INFO if verbose else logging.NOTSET)
 
 

@@ -134,6 +134,7 @@ MISTAKES = {
     "syntax.py:Net": "syntax.py must be Python; got SyntaxError in line 2",
     "raises.py:Net": "raises.py must be importable; got ZeroDivisionError",
     "imports.py:Net": "No module named 'nowhere'",
+    "script.py:Net": "script.py must be importable; got SystemExit",
     "no.such.module:Net": "no.such.module",
     "math:sqrt": "math, which is no module",
 }
@@ -166,6 +167,7 @@ def test_mistakes_are_said_before_anything_is_written(text: str, here: Path) -> 
     write(here / "syntax.py", "\nclass Net:\n    def\n".replace("class", "klass"))
     write(here / "raises.py", "1 / 0")
     write(here / "imports.py", "import nowhere")
+    write(here / "script.py", "import argparse, sys\nsys.exit('usage: script.py')")
     with pytest.raises(ConfigError, match="must") as caught:
         job.train("digits", text, "single", here / "run", QUICK)
     assert MISTAKES[text] in str(caught.value)
@@ -252,6 +254,8 @@ def test_a_new_process_predicts_with_the_copy(here: Path) -> None:
     done = subprocess.run([*command, "predict", "run", "new.npz", "--json"], check=True, capture_output=True, text=True)
     assert len(json.loads(done.stdout)) == 5
     assert done.stderr.strip().splitlines() == ["running run/network.py, the network of this run"]
+    quiet = [*command, "--quiet", "predict", "run", "new.npz", "--json"]
+    assert subprocess.run(quiet, check=True, capture_output=True, text=True).stderr == ""
 
 
 COMPARED = {"seeds": 1, "epochs": 1, "shift": "none", "ood": [], "threads": 1, "recipe": {"batch_size": 256}}
@@ -310,6 +314,16 @@ def test_a_script_that_does_things_when_imported_is_refused(here: Path) -> None:
     write(here / "script.py", script.replace("\nmultum.compare", "\nif __name__ == '__main__':\n    multum.compare"))
     subprocess.run([sys.executable, "script.py"], check=True, capture_output=True)
     assert (here / "c" / "network.py").is_file()
+
+
+def test_what_a_text_prints_is_no_part_of_the_answer(here: Path, capsys: pytest.CaptureFixture) -> None:
+    text = "\ufeffprint('imported')\n" + NET.replace("        super()", "        print('built')\n        super()")
+    (here / "mynet.py").write_text(text, encoding="utf-8")
+    job.train("digits", "mynet.py:Net", "single", here / "run", QUICK)
+    forget()
+    open_run(here / "run")
+    printed = capsys.readouterr()
+    assert printed.out == "" and "imported" in printed.err and "built" in printed.err
 
 
 def test_names_that_are_multums_stay_multums() -> None:

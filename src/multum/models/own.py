@@ -121,7 +121,7 @@ def own_builder(own: OwnName, shape: Sequence[int], outputs: int) -> Callable[[]
 
     def make() -> nn.Module:
         nonlocal checked
-        with source.neighbours():
+        with source.running():
             network = target(**accepted)
         if not isinstance(network, nn.Module):
             raise ConfigError(f"{what} must give an nn.Module; got {type(network).__name__}. Return the network")

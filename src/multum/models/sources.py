@@ -12,7 +12,7 @@ import logging
 import sys
 import types
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,12 +60,13 @@ class Source:
         return name == own or any(p.with_suffix(".py").is_file() or (p / "__init__.py").is_file() for p in places)
 
     @contextmanager
-    def neighbours(self) -> Iterator[None]:
-        """Lets the text import what lies beside its file."""
+    def running(self) -> Iterator[None]:
+        """Lets the text import what lies beside its file; what it prints is no part of a command's answer."""
         before = list(sys.path)
         sys.path[:0] = self.folders
         try:
-            yield
+            with redirect_stdout(sys.stderr):
+                yield
         finally:
             sys.path[:] = before
 
@@ -77,11 +78,11 @@ class Source:
         module = sys.modules[name] = types.ModuleType(name)
         module.__package__, module.__file__ = self.package, str(self.file)
         try:
-            with self.neighbours():
+            with self.running():
                 if any(name.startswith(".") for name in self.local_imports()):
                     importlib.import_module(self.package)
                 exec(compile(self.text, str(self.file), "exec"), module.__dict__)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a script that reads its arguments ends where they are not its own
             del sys.modules[name]
             raise ConfigError(
                 f"{self.place} must be importable; got {mistake(error)}. Mend it, or {_help(error)}"
@@ -165,7 +166,7 @@ def _module_file(place: str) -> Path:
 def read_text(path: Path) -> str:
     """A file of text."""
     try:
-        return path.read_bytes().decode()
+        return path.read_bytes().decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} must be readable as UTF-8; got {first_line(error)}. Save it so") from error
 

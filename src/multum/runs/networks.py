@@ -13,7 +13,7 @@ from .. import models
 from ..data.preparation import Preparation
 from ..data.sources import Data
 from ..errors import FileError
-from ..models.sources import NETWORK
+from ..models.sources import NETWORK, read_text
 from ..training.batches import stream
 
 __all__ = [
@@ -75,7 +75,7 @@ def announce_network(model: str, folder: Path) -> None:
     source = models.recall(folder)
     assert source is not None
     origins = [Path(place) / source.place for place in source.folders[1:]]
-    changed = [place for place in origins if place.is_file() and place.read_bytes() != source.text.encode()]
+    changed = [place for place in origins if place.is_file() and read_text(place) != source.text]
     since = f"; {changed[0]} has changed since, and is not used" if changed else ""
     log.warning("running %s, the network of this run%s", folder / NETWORK, since)
 

@@ -42,8 +42,10 @@ def guard(before: Mapping[str, Any], now: Mapping[str, Any], folder: Path) -> No
         before = {**before, "recipe": {**defaults, **before["recipe"]}}
     changed = [name for name in now if before.get(name) != now[name]]
     if changed:
+        words = {name: f" ({before.get(name)} then, {now[name]} now)" for name in now if isinstance(now[name], str)}
         raise TrainingError(
-            f"a run must be resumed with its own settings; got another {', '.join(changed)} in {folder}. "
+            f"a run must be resumed with its own settings; got another "
+            f"{', '.join(name + words.get(name, '') for name in changed)} in {folder}. "
             "Use the same settings, or choose another folder"
         )
 
