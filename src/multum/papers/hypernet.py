@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from ..methods import Deep, FastGeometric, Hypernet, Method, Single, Snapshot, Swag
@@ -13,8 +14,6 @@ from .exact import hypernet_size, nested
 from .inside import own_statistics
 from .printed import Table, read
 from .settings import SGD, cpu_rows, rows
-
-__all__ = ["accurate", "cpu_hypernet", "cpu_watchful", "single_embedding", "watchful"]
 
 TABLES, REMARKS, DEPARTS = read("hypernet")
 SEEDS = (0, 1, 2)
@@ -44,33 +43,14 @@ _GPUS = "CIFAR-10, CIFAR-100, GPUs"
 _OOD_FIELDS: dict[str, Any] = {"sigma": 0.5, "norm": "shared", "nested": False}
 
 
-def single_embedding() -> Hypernet:
-    """The hypernetwork with a single embedding: N = 1."""
-    return Hypernet(members=1, sigma=0, heads="copy", nested=False)
-
-
-def accurate(**changed: Any) -> Hypernet:
-    """The setting of Tables 1 and 2: own norms, sigma 0.25, nested."""
-    return Hypernet(**{"members": 10, "birth_epoch": 120, "sigma": 0.25, "heads": "reset", "nested": True, **changed})
-
-
-def watchful(**changed: Any) -> Hypernet:
-    """The setting of the OOD experiments."""
-    return accurate(**{**_OOD_FIELDS, **changed})
-
-
-def cpu_hypernet(**changed: Any) -> Hypernet:
-    """A few epochs are too few for ten new heads: members begin with the trained one."""
-    return Hypernet(**{"members": 10, "heads": "copy", **changed})
-
-
-def cpu_watchful(**changed: Any) -> Hypernet:
-    return cpu_hypernet(**{**_OOD_FIELDS, **changed})
-
-
-def _small(methods: Mapping[str, Method], recipe: Mapping[str, Any] | None = None) -> tuple[Row, ...]:
-    """Rows at the scale of two cores, trained by averaged SGD."""
-    return cpu_rows(methods, "fashion_mnist", CPU_ASGD if recipe is None else recipe)
+single_embedding = partial(Hypernet, members=1, sigma=0, heads="copy", nested=False)  # N = 1
+# Tables 1 and 2: own norms, sigma 0.25, nested. The OOD experiments: the fields above.
+accurate = partial(Hypernet, members=10, birth_epoch=120, sigma=0.25, heads="reset", nested=True)
+watchful = partial(accurate, **_OOD_FIELDS)
+# A few epochs are too few for ten new heads: members begin with the trained one.
+cpu_hypernet = partial(Hypernet, members=10, heads="copy")
+cpu_watchful = partial(cpu_hypernet, **_OOD_FIELDS)
+_small = partial(cpu_rows, data="fashion_mnist", recipe=CPU_ASGD)  # rows at the scale of two cores, by averaged SGD
 
 
 def _full(
@@ -98,7 +78,7 @@ def table1_2(scale: str) -> Run:
     }
     constant = {"ASGD (constant LR)": ours(nested=False), "NASGD (constant LR)": ours()}
     if scale == "cpu":
-        every = (*_small({**methods, **CPU_OTHERS, "IE": Deep(members=4)}), *_small(constant, CPU_CONSTANT))
+        every = (*_small({**methods, **CPU_OTHERS, "IE": Deep(members=4)}), *_small(constant, recipe=CPU_CONSTANT))
         fewer = "10 samples of SWAG, 4 snapshots, 4 independent networks"
         return Run(rows=every, printed=_near(printed, every, "FM"), reduced=(CPU_HEADS, fewer))
     every = ()
@@ -133,7 +113,7 @@ def table3(scale: str) -> Run:
             "ASGD Ours (scratch)": cpu_watchful(ablation="scratch"),
             **{f"ASGD {label}": method for label, method in CPU_OTHERS.items()},
         }
-        every = (*_small(averaged), *_small({"SGD WRN (N=1)": Single(), "SGD Ours": cpu_watchful()}, {}))
+        every = (*_small(averaged), *_small({"SGD WRN (N=1)": Single(), "SGD Ours": cpu_watchful()}, recipe={}))
         return Run(
             rows=every,
             printed=_near(printed, every, "FM"),

@@ -26,8 +26,8 @@ NETWORKS = {"R18": "resnet18", "R50": "resnet50", "WR": "wrn-28-10:variant=melik
 DATA = {"C10": "cifar10", "C100": "cifar100"}
 
 _R18 = {**SGD, "nesterov": False, "epochs": 75, "batch_size": 128, "lr": 0.05, "milestones": (25, 50)}
-_LONG = {**SGD, "epochs": 200, "batch_size": 128, "lr": 0.1, "milestones": (60, 120, 160), "factor": 0.2}
-_DEEP = {**_LONG, "weight_decay": 5e-4}
+_STEPS = {"milestones": (60, 120, 160), "factor": 0.2}
+_DEEP = {**SGD, "epochs": 200, "batch_size": 128, "lr": 0.1, **_STEPS, "weight_decay": 5e-4}
 _MEDIUM = {"randaugment": 2, "magnitude": 9, "mixup": 0.5, "cutmix": 0.2, "label_smoothing": 0.1}
 
 # Table 4: by data and network.
@@ -48,7 +48,6 @@ METHODS: dict[str, Method] = {
     "Packed-Ensembles": Packed(members=4, alpha=2, gamma=2),
     "Deep Ensembles": Deep(members=4),
 }
-# At the scale of two cores gamma is 1: members of so small a network have fewer than 64 channels to split.
 CPU_METHODS: dict[str, Method] = {
     **METHODS,
     "BatchEnsemble": BatchEnsemble(members=4),
