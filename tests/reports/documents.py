@@ -269,6 +269,7 @@ def _frame(
             {"label": name, "spec": spec, "name": name.partition(":")[0], "members": members}
             | {"status": "failed" if not found else "partly" if reasons else "done"}
             | {"reason": "; ".join(reasons) or None, "values": values}
+            | {"folder": f"{name}-seed0-1f2e3d4c5b" if found else None}
         )
     for column in columns:
         have = [r["values"][column["key"]] for r in rows if column["key"] in r["values"]]
@@ -292,6 +293,7 @@ def _frame(
         "versions": {"multum": "0.1.0", "torch": "2.6.0", "python": "3.11.7"},
         "machine": {"processor": "AMD EPYC 7B13", "cores": 2, "threads": 2, "memory": "24 GB", "system": "Linux 6.1"},
         "columns": columns,
+        "folder": "runs/a folder with a name as long as they are",
         "rows": rows,
         "advice": {"label": None, "sentence": "", "notes": []},
         "cells": cells,

@@ -155,6 +155,13 @@ def test_numbers_of_a_figure_as_table_and_csv(opened: Any, document: dict, tmp_p
     assert lines[1].split(",")[:2] == ["single", str(document["rows"][0]["values"]["macs"]["mean"]).removesuffix(".0")]
 
 
+def test_every_model_has_its_command(opened: Any, document: dict) -> None:
+    page = opened(PHONE)
+    commands = page.locator("table.models code").all_inner_texts()
+    folders = [f"{document['folder']}/{row['folder']}" for row in document["rows"] if row["folder"]]
+    assert commands == [f"multum predict '{folder}' FILE" for folder in folders]
+
+
 def test_the_page_reads_without_scripts(browser: Any, folder: Path, document: dict) -> None:
     context = browser.new_context(viewport=DESK, java_script_enabled=False)
     page = context.new_page()

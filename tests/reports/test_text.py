@@ -63,13 +63,15 @@ def test_labels_are_not_console_markup() -> None:
 def test_markdown_tables_are_aligned(document: dict) -> None:
     text = markdown(document, reports.figures(document))
     tables = re.findall(r"(?:^\|.*\n?)+", text, re.M)
-    assert len(tables) == 5
-    for table in tables:
-        lines = table.splitlines()
+    *groups, models = [table.splitlines() for table in tables]
+    assert len(groups) == 5
+    for lines in (*groups, models):
         assert len({len(line) for line in lines}) == 1
         assert len({line.count("|") for line in lines}) == 1
+    for lines in groups:
         assert len(lines) == 2 + len(document["rows"])
         assert re.fullmatch(r"\| -+ (\| -+: )+\|", lines[1])
+    assert len(models) == 2 + sum(row["folder"] is not None for row in document["rows"])
 
 
 def test_markdown_says_it_all(document: dict) -> None:

@@ -326,6 +326,13 @@ def test_what_a_text_prints_is_no_part_of_the_answer(here: Path, capsys: pytest.
     assert printed.out == "" and "imported" in printed.err and "built" in printed.err
 
 
+def test_a_builder_reads_the_file_of_a_name_without_hash(here: Path) -> None:
+    write(here / "mynet.py", NET)
+    assert models.builder("mynet.py:Net:width=3", (1, 8, 8), 10)().f[1].out_features == 3
+    with pytest.raises(ConfigError, match="no text with the hash 000000000000"):
+        models.builder("mynet.py@000000000000:Net", (1, 8, 8), 10)
+
+
 def test_names_that_are_multums_stay_multums() -> None:
     assert models.own_name("mlp:hidden=8") is None and models.own_name("timm:resnet18") is None
     assert models.own_name("mlp:Net") is None and models.own_name("wrn-10-1:bias=none") is None

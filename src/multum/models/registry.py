@@ -78,7 +78,7 @@ def build(name: str, **keywords: Any) -> nn.Module:
 def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Module]:
     """What builds a network from its name and keywords in one text, for examples of one shape.
 
-    Every network takes ``thin``, a share of its width. A network of one's own comes by its full name (`full_name`).
+    Every network takes ``thin``, a share of its width. A network of one's own is `mynet.py:Net:width=16`.
 
     **Shape**: ``shape`` is that of one example: [channels, height, width], or [features] for the mlp.
 
@@ -91,7 +91,7 @@ def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Mo
     name, keywords = _named(text) if own is None else (text, own.keywords)
     share = number("thin", keywords.pop("thin", 1), above=0, most=1)
     if own is not None:
-        whole = own_builder(own, shape, outputs)
+        whole = own_builder(own if own.digest else with_hash(own), shape, outputs)
     elif name != "mlp" and len(shape) != 3:
         raise ConfigError(f"{name} must have images [channels, height, width]; got examples {[*shape]}. Use mlp")
     else:
