@@ -49,7 +49,6 @@ def _corners(ensemble: Ensemble, data: Data, part: str, examples: int) -> _Corne
 
 def subnetworks(trained: Trained) -> Extra:
     """MIMO, Figure 3."""
-
     lines: list[Line] = []
     pictures: dict[str, Picture] = {}
     for row in trained.run.rows:
@@ -87,7 +86,6 @@ LOST = "accuracy lost half way (%)"
 
 def between(trained: Trained) -> Extra:
     """MixtureEnsembles, Figure 4. Its rows are from few parameters to many."""
-
     lines: list[Line] = []
     drawn, lost = {}, {}
     for row in trained.run.rows:
@@ -142,7 +140,6 @@ def embeddings(trained: Trained) -> Extra:
 
 
 def _embedding(trained: Trained, label: str, name: str) -> Extra:
-
     corners = {}
     for seed in trained.seeds(label):
         ens, data = trained.open(label, seed)

@@ -113,7 +113,6 @@ def means_of(ensemble: Ensemble, data: Data, x: Tensor) -> Tensor:
 
 def _picture(trained: Trained, lines: Sequence[Line]) -> Picture:
     """An example of members' predictions, and the numbers of the lines by number of members."""
-
     columns = ["panel", "series", "x", "y", "error"]
     row = _example_row(trained)
     members = {row.label: row.method.members for row in trained.run.rows}

@@ -26,7 +26,7 @@ from ..metrics.speed import compare_speed
 from ..outputs.prediction import Prediction, predict
 from ..training.averaging import refresh_norms
 from ..training.checkpoint import states
-from .charts.items import by_data, named, pictures
+from .charts.items import by_data, named, picture
 from .charts.numbers import BARS, MEASURES, Point, gathered
 from .charts.panels import Panel, curves
 from .measured import COLUMNS, columns_of
@@ -47,7 +47,6 @@ NORM_BATCH = 250
 
 def paths(trained: Trained) -> Extra:
     """MIMO, Figure 4, middle-right."""
-
     row = trained.run.rows[0]
     if not trained.seeds(row.label):
         return Extra()
@@ -80,7 +79,6 @@ def paths(trained: Trained) -> Extra:
 
 def listening(trained: Trained) -> Extra:
     """MIMO, Figure 4, left and middle-left; the pictures are of the first seed."""
-
     lines: list[Line] = []
     drawn: dict[str, Picture] = {}
     orderings: list[Ordering] = []
@@ -114,7 +112,6 @@ def _separate(variances: ConditionalVariances) -> float:
 
 def _histogram(variances: ConditionalVariances) -> pd.DataFrame:
     """Units by the share of their prevailing input, as the picture counts them."""
-
     members = range(len(variances.inputs))
     edges = np.linspace(1 / len(members), 1, BINS + 1)
     share, owner = variances.share.numpy(), variances.owner.numpy()
@@ -177,7 +174,6 @@ def sparsity(ensemble: Ensemble) -> float:
 
 def by_sparsity(trained: Trained) -> Extra:
     """MIMO, Figure 9: accuracy and likelihood by the share of weights that L1 regularisation has made zero."""
-
     zeros = {
         row.label: [100 * sparsity(trained.open(row.label, seed)[0]) for seed in trained.seeds(row.label)]
         for row in trained.run.rows
@@ -185,7 +181,7 @@ def by_sparsity(trained: Trained) -> Extra:
     }
     lines = {label: line_over_seeds(label, ZEROS, shares) for label, shares in zeros.items() if shares}
     measures = {key: MEASURES[key] for key in ("accuracy", "nll")}
-    every = {}
+    every: dict[str, Picture] = {}
     for data, rows in by_data(trained.run.rows).items():
         points = [
             Point(row.label, f"M = {row.method.members}", lines[row.label].ours, measures)
@@ -195,8 +191,9 @@ def by_sparsity(trained: Trained) -> Extra:
         numbers = gathered(trained, ZEROS, points)
         drawn = curves([Panel(numbers, ZEROS, key, ZEROS, counts=True) for key in measures])
         caption = f"Along a curve L1 regularisation grows; a weight of at most {ZERO:g} is zero. {BARS}"
-        every[named("sparsity", data, by="-")] = (named("MIMO by sparsity", data), caption, drawn, numbers)
-    return Extra([*lines.values()], pictures(every))
+        title, name = named("MIMO by sparsity", data), named("sparsity", data, by="-")
+        every |= picture(title, caption, drawn, numbers, name)
+    return Extra([*lines.values()], every)
 
 
 def with_own_statistics(shared: Ensemble, data: Data) -> Ensemble:

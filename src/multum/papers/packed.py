@@ -146,7 +146,6 @@ def table1(scale: str) -> Run:
 @item("packed/table1-cost", "Table 1, efficiency", status="exact")
 def table1_cost(scale: str) -> Run:
     """Parameters and mult-adds of six methods on three networks."""
-
     return Run(rows=_table1_rows(), **_about("Table 1, efficiency"))
 
 
@@ -246,7 +245,6 @@ def figure8(scale: str) -> Run:
 @item("packed/table4", "Tables 3 and 4", status="exact", exact=settings)
 def table4(scale: str) -> Run:
     """The notation, and the hyper-parameters of every CIFAR experiment."""
-
     every = (cifar_rows(d, n, {f"{d}, {n}": Single()}, ood=()) for d, n in SETTINGS)
     return Run(rows=tuple(chain(*every)), **_about("Table 4"))
 

@@ -58,7 +58,6 @@ class Plan:
 
     def frame(self) -> pd.DataFrame:
         """One row a row."""
-
         return pd.DataFrame([asdict(row) for row in self.rows])
 
 

@@ -165,7 +165,6 @@ def _cells(trained: Trained) -> list[dict[str, Any]]:
 
 def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:
     """Figures, JSON, and all pages with their index, so that notes written since are on them."""
-
     place = pages / document["item"]
     prepare_folder(place.parent)
     for name, picture in pictures.items():

@@ -183,5 +183,4 @@ class Result:
 
     def frame(self) -> pd.DataFrame:
         """One row a line."""
-
         return pd.DataFrame(self.document()["lines"])

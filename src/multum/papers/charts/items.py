@@ -27,7 +27,7 @@ from .panels import Panel, bars, boxes, curves, training_curves
 
 __all__ = [
     *("Chart", "by_data", "circles", "constant_rate", "divergence_chart", "diversity", "named", "nested_chart"),
-    *("pictures", "regressions", "scaling", "shift_chart", "sweep", "together"),
+    *("picture", "regressions", "scaling", "shift_chart", "sweep", "together"),
 ]
 
 Chart: TypeAlias = Callable[[Trained], dict[str, Picture]]
@@ -53,13 +53,11 @@ def named(*parts: str, by: str = ", ") -> str:
     return by.join(filter(None, parts))
 
 
-def pictures(every: Mapping[str, tuple[str, str, Drawing | None, pd.DataFrame]]) -> dict[str, Picture]:
-    """Those that could be drawn, of title, caption, drawing and numbers by name."""
-    return {
-        name: Picture(title, caption, drawn, numbers)
-        for name, (title, caption, drawn, numbers) in every.items()
-        if drawn is not None
-    }
+def picture(
+    title: str, caption: str, drawn: Drawing | None, numbers: pd.DataFrame, name: str = ""
+) -> dict[str, Picture]:
+    """A picture by its name, if anything could be drawn."""
+    return {} if drawn is None else {name: Picture(title, caption, drawn, numbers)}
 
 
 def _by_row(trained: Trained, *measures: str) -> pd.DataFrame:
@@ -95,8 +93,7 @@ def sweep(
     """
 
     def chart(trained: Trained) -> dict[str, Picture]:
-
-        every = {}
+        every: dict[str, Picture] = {}
         for data, rows in by_data([row for row in trained.run.rows if x in row.varied]).items():
             points = [
                 Point(row.label, named(part, _beside(row, x)), float(row.varied[x]), measured(*measures, of=prefix))
@@ -109,8 +106,9 @@ def sweep(
             panels = [Panel(numbers, x, m, along or (f"{x}, log scale" if log else x), log=log) for m in measures]
             many = boxed and not numbers.empty and numbers["curve"].nunique() > MOST_CURVES
             drawn = boxes(panels) if many else curves(panels)
-            every[named(name, data, by="-")] = (named(title, data), f"{text} {BOXES if many else BARS}", drawn, numbers)
-        return pictures(every)
+            caption = f"{text} {BOXES if many else BARS}"
+            every |= picture(named(title, data), caption, drawn, numbers, named(name, data, by="-"))
+        return every
 
     return chart
 
@@ -123,7 +121,6 @@ def _beside(row: Row, x: str) -> str:
 
 def circles(trained: Trained) -> dict[str, Picture]:
     """Figure 1. Speeds are measured here and now, on the networks of the first seed that is done."""
-
     numbers = _by_row(trained, "accuracy", "params")
     if numbers.empty:
         return {}
@@ -138,12 +135,11 @@ def circles(trained: Trained) -> dict[str, Picture]:
         "Up and to the right is better. A circle's area is the number of parameters, a bar one standard error over "
         f"seeds. Images per second are of this machine ({speeds.rows[0].device}), in batches of {BATCH}."
     )
-    return {"": Picture("Accuracy against speed", caption, circles_chart(numbers), numbers)}
+    return picture("Accuracy against speed", caption, circles_chart(numbers), numbers)
 
 
 def divergence_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 5: the divergence of a sparse layer and its bound by the share of weights kept."""
-
     points = pd.DataFrame(divergences(), columns=["sigma", "p", "KL (17)", "bound (8)"]).melt(
         ["sigma", "p"], var_name="name", value_name="divergence"
     )
@@ -159,12 +155,11 @@ def divergence_chart(trained: Trained) -> dict[str, Picture]:
         "How far a layer with a share p of its weights is from the dense one: the divergence itself, and dashed the "
         "paper's bound on it. Both are 0 where all weights are kept, and the bound is never below."
     )
-    return pictures({"": ("Divergence of a sparse layer from a dense one", caption, drawn, numbers)})
+    return picture("Divergence of a sparse layer from a dense one", caption, drawn, numbers)
 
 
 def shift_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 9: accuracy and calibration error by the severity of corruptions."""
-
     points = [
         Point(row.label, row.label, severity, {name: _at(severity, name) for name in ("accuracy", "ece")})
         for row in trained.run.rows
@@ -175,7 +170,7 @@ def shift_chart(trained: Trained) -> dict[str, Picture]:
     some = sorted({row.shift_examples for row in trained.run.rows if row.shift_examples})
     of = "".join(f" of {n:,} test examples" for n in some)
     caption = f"Means over corruptions{of}; severity 0 is the whole clean test set. {BARS}"
-    return pictures({"": ("Accuracy and calibration under shift", caption, curves(panels), numbers)})
+    return picture("Accuracy and calibration under shift", caption, curves(panels), numbers)
 
 
 def _at(severity: int, name: str) -> Measure:
@@ -192,7 +187,6 @@ def _at(severity: int, name: str) -> Measure:
 
 def regressions(trained: Trained) -> dict[str, Picture]:
     """Table 11: Packed-Ensembles against Deep Ensembles, data set by data set, over the same splits."""
-
     names = dict.fromkeys(str(row.varied["data"]) for row in trained.run.rows)
     lines = [line for measure in ("rmse", "nll") for name in names if (line := _difference(trained, name, measure))]
     if not lines:
@@ -203,7 +197,7 @@ def regressions(trained: Trained) -> dict[str, Picture]:
         "splits of the data, its bar the 95 % interval of the paired difference; a bar across the line: no difference."
     )
     title = "Packed-Ensembles against Deep Ensembles on regressions"
-    return {"": Picture(title, caption, regression_forest(numbers), numbers)}
+    return picture(title, caption, regression_forest(numbers), numbers)
 
 
 def _difference(trained: Trained, name: str, measure: str) -> dict[str, Any] | None:
@@ -228,19 +222,17 @@ def _difference(trained: Trained, name: str, measure: str) -> dict[str, Any] | N
 
 def diversity(trained: Trained) -> dict[str, Picture]:
     """MIMO, Figure 4, right: how much members differ, method by method."""
-
     names = ("disagreement", "kl")
     numbers = _by_row(trained, *names)
     caption = (
         "Pairs of members on the test set: how often their classes differ, and the divergence of their probabilities. "
         f"Members that are all the same have 0 in both. {BARS}"
     )
-    return pictures({"": ("Diversity of members", caption, bars(numbers, names), numbers)})
+    return picture("Diversity of members", caption, bars(numbers, names), numbers)
 
 
 def scaling(trained: Trained) -> dict[str, Picture]:
     """MixtureEnsembles, Figure 3: by the number of parameters, and by the members at a number of parameters."""
-
     measures, rows = measured("accuracy", "params"), trained.run.rows
     points = [Point(row.label, f"P = {row.varied['P']}", row.method.members, measures) for row in rows]
     numbers = gathered(trained, "members", points).drop(columns="params error", errors="ignore")
@@ -256,12 +248,11 @@ def scaling(trained: Trained) -> dict[str, Picture]:
         f"The paper finds that accuracy rises with parameters, and that four members are best. {BARS}"
     )
     title = "MixtureEnsembles by parameters and by members"
-    return pictures({"": (title, caption, curves([by_size, by_members]), numbers)})
+    return picture(title, caption, curves([by_size, by_members]), numbers)
 
 
 def nested_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 1: what is shared, after each member's step."""
-
     paths = ((name, step, theta) for name, (path, _) in nested_steps().items() for step, theta in enumerate(path))
     numbers = pd.DataFrame(paths, columns=["curve", "member", "theta"])
     panel = Panel(numbers, "member", "theta", "after the step of member (0: before)", title="theta, what members share")
@@ -269,13 +260,12 @@ def nested_chart(trained: Trained) -> dict[str, Picture]:
         "Plain SGD moves what is shared at every member's step; nested SGD holds it until all members have stepped, "
         "and moves it once by the sum."
     )
-    return pictures({"": ("Nested against plain SGD", caption, curves([panel]), numbers)})
+    return picture("Nested against plain SGD", caption, curves([panel]), numbers)
 
 
 def constant_rate(trained: Trained) -> dict[str, Picture]:
     """Figure 2: training at a constant rate, nested or not."""
-
-    every = {}
+    every: dict[str, Picture] = {}
     for data, of_data in by_data(trained.run.rows).items():
         rows = [row for row in of_data if row.recipe["schedule"] == "constant"]
         points = [
@@ -293,8 +283,8 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
         )
         title = named("Nested (NASGD) against plain averaged SGD (ASGD) at a constant rate", data)
         drawn = None if numbers.empty else training_curves(numbers, _turns(rows[0]))
-        every[data] = (title, caption, drawn, numbers)
-    return pictures(every)
+        every |= picture(title, caption, drawn, numbers, data)
+    return every
 
 
 def _epoch(epoch: int) -> Measure:

@@ -50,7 +50,6 @@ class Point(NamedTuple):
 
 def gathered(trained: Trained, x: str, points: Iterable[Point]) -> pd.DataFrame:
     """One line a point that has been measured: means over seeds, standard errors (NaN for one seed), and the seeds."""
-
     lines = []
     for point in points:
         line: dict[str, Any] = {"row": point.row, "curve": point.curve, x: point.x, "seeds": 0}
