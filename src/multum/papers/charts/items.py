@@ -121,7 +121,7 @@ def _beside(row: Row, x: str) -> str:
 
 def circles(trained: Trained) -> dict[str, Picture]:
     """Figure 1. Speeds are measured here and now, on the networks of the first seed that is done."""
-    numbers = _by_row(trained, "accuracy", "params")
+    numbers = _by_row(trained, "accuracy", "params").drop(columns="params error", errors="ignore")
     if numbers.empty:
         return {}
     opened = {label: trained.open(label) for label in numbers["row"]}
@@ -129,7 +129,6 @@ def circles(trained: Trained) -> dict[str, Picture]:
     networks = {label: ensemble for label, (ensemble, _) in opened.items()}
     speeds = compare_speed(networks, example, batch_sizes=(BATCH,), rounds=ROUNDS, warmup=WARMUP)
     rates = {speed.name: speed.throughput for speed in speeds.rows}
-    numbers = numbers.drop(columns="params error")
     numbers.insert(1, "images per second", [rates[label] for label in numbers["row"]])
     caption = (
         "Up and to the right is better. A circle's area is the number of parameters, a bar one standard error over "
@@ -143,9 +142,7 @@ def divergence_chart(trained: Trained) -> dict[str, Picture]:
     points = pd.DataFrame(divergences(), columns=["sigma", "p", "KL (17)", "bound (8)"]).melt(
         ["sigma", "p"], var_name="name", value_name="divergence"
     )
-    points["curve"] = [
-        f"{name}, sigma = {sigma:g}" for name, sigma in zip(points["name"], points["sigma"], strict=True)
-    ]
+    points["curve"] = points["name"] + points["sigma"].map(", sigma = {:g}".format)
     points = points.sort_values("curve", kind="stable", ignore_index=True)
     numbers = points[["curve", "p", "divergence"]]
     panel = Panel(numbers, "p", "divergence", "p: the share of weights that is kept")
