@@ -31,7 +31,8 @@ from ..data.preparation import Preparation
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, FileError, TrainingError, first_line
-from ..files import checksum, plain, read_json, write_json, write_tensors
+from ..files import digest as signature
+from ..files import plain, read_json, write_json, write_tensors
 from ..saving import load
 from ..training.checkpoint import guard
 from ..training.recipe import Recipe
@@ -90,11 +91,11 @@ class RunFolder:
         """Write what the run must know of its data: the preparation and the split."""
         preparation = data.preparation.as_dict()
         write_json(self.path / "preparation.json", {**preparation, "checksum": digest(preparation)})
-        self._write_tensors("split.safetensors", data.ids)
+        write_tensors(self.path / "split.safetensors", data.ids, {})
 
     def write_validation(self, outputs: Tensor, targets: Tensor) -> None:
         """Write the members' outputs on the validation part. Shape: [members, examples, ...] and [examples]."""
-        self._write_tensors("validation.safetensors", {"outputs": outputs, "targets": targets})
+        write_tensors(self.path / "validation.safetensors", {"outputs": outputs, "targets": targets}, {})
 
     def preparation(self, run: Mapping[str, Any]) -> Preparation:
         """How the run reads examples; of a folder of format 1, how its data is read now."""
@@ -119,10 +120,6 @@ class RunFolder:
         path = self.path / "validation.safetensors"
         return self._tensors(path.name) if path.is_file() else None
 
-    def _write_tensors(self, name: str, tensors: Mapping[str, Tensor]) -> None:
-        tensors = {key: t.cpu().contiguous() for key, t in tensors.items()}
-        write_tensors(self.path / name, tensors, {"checksum": checksum(tensors)})
-
     def _tensors(self, name: str) -> dict[str, Tensor]:
         try:
             with safe_open(self.path / name, framework="pt") as file:
@@ -132,7 +129,7 @@ class RunFolder:
             raise FileError(
                 f"{self.path / name} must be readable; got {first_line(error)}. Copy the folder again"
             ) from error
-        if written != checksum(tensors):
+        if written != signature({}, tensors):
             raise FileError(
                 f"{self.path / name} must be as it was written; got another checksum. Copy the folder again"
             )
