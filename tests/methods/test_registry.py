@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +18,8 @@ import torch
 import multum
 from multum.errors import ConfigError
 from multum.methods import METHODS, catalogue, parse
-from multum.methods.base import Method
+from multum.methods.base import Method, setting
+from multum.methods.paths import module_path
 
 TOY = '''
 """Toy: copies of the network, for a test."""
@@ -139,6 +141,29 @@ def test_what_methods_say_of_themselves() -> None:
     assert multum.Mixture().sized(0.5, 3.0) == multum.Mixture(budget=1.5) and multum.Mixture().sized(0.5, None) is None
     for kind in METHODS.values():
         assert set(kind.training_only) <= {f.name for f in dataclasses.fields(kind)}
+
+
+RULES = {
+    "size": (int, setting(2, "", least=2), 1, "size must be a whole number >= 2; got size=1"),
+    "rate": (float, setting(0.5, "", least=0, below=1), 1.0, "rate must be a number with 0 <= rate < 1; got rate=1.0"),
+    "mode": (str, setting("a", "", choices=("a", "b")), "c", "mode must be one of 'a', 'b'; got mode='c'"),
+    "fast": (bool, setting(True, ""), 1, "fast must be True or False; got fast=1"),
+    "names": (tuple[str, ...], setting((), "", example="fc"), 3, "names must be a tuple of texts; got names=3"),
+    "share": (float | None, setting(None, "", most=1), 2, "share must be a number with share <= 1; got share=2"),
+    "head": ("str | None", setting(None, "", check=module_path), "", "head must be the path of a module, or None"),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_a_field_carries_the_rule_of_its_values(name: str) -> None:
+    kind, field, wrong, error = RULES[name]
+    method = dataclasses.make_dataclass("Own", [(name, kind, field)], bases=(Method,), frozen=True, kw_only=True)
+    assert getattr(method(), name) == field.default
+    assert name != "names" or method(names="fc").names == ("fc",)
+    with pytest.raises(ConfigError, match=re.escape(error)):
+        method(**{name: wrong})
+    with pytest.raises(ConfigError, match="members must be a whole number >= 1; got members=0"):
+        method(members=0)
 
 
 @pytest.mark.parametrize("factor", [float("nan"), float("inf"), 0, -1, 1.5, "half", None, True, Fraction(3, 2)])

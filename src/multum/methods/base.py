@@ -8,29 +8,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map_only
 
 from ..building import Birth
 from ..checks import flag, number, one_of, strings, whole
-from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.copies import full_copy, name_in, on_meta, tensors_of
-from ..network.dependence import Usage, trace_members
 from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
 
-__all__ = [
-    "INITS",
-    "NOISE",
-    "Batch",
-    "Builder",
-    "Method",
-    "Remake",
-    "Rewritten",
-    "decay_groups",
-    "followed",
-    "known_path",
-    "module_path",
-    "setting",
-]
+__all__ = ["INITS", "NOISE", "Batch", "Builder", "Method", "Remake", "Rewritten", "decay_groups", "setting"]
 
 INITS = ("fresh", "pretrained")
 NOISE = 0.2  # relative, on heads and branches that start from given weights: see benchmarks/twins.py
@@ -67,12 +51,6 @@ def _checked(kind: str, name: str, value: Any, rule: dict[str, Any]) -> Any:
     return value
 
 
-def module_path(name: str, value: object) -> None:
-    """Refuse a value that cannot be the path of a module."""
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{name} must be the path of a module, or None; got {name}={value!r}. Use {name}='fc', say")
-
-
 class Batch(NamedTuple):
     """What the members see in one step. Shape: x [batch, ...], or [members, batch, ...] where `per_member`."""
 
@@ -99,7 +77,8 @@ class Method:
     def __post_init__(self) -> None:
         for f in fields(self):
             if "rule" in f.metadata:
-                value = _checked(str(f.type), f.name, getattr(self, f.name), f.metadata["rule"])
+                kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
+                value = _checked(kind, f.name, getattr(self, f.name), f.metadata["rule"])
                 object.__setattr__(self, f.name, value)
 
     @property
@@ -300,21 +279,3 @@ def _frozen(network: nn.Module) -> dict[str, Tensor]:
         tensors |= {name_in(path, name): t for name, t in frozen.items()}
     first = tensors_of(network)
     return {name: t for name, t in tensors.items() if name in first}
-
-
-def known_path(name: str, path: str, network: nn.Module) -> None:
-    """Refuse a field that names a module which the network does not have."""
-    paths = [p for p, _ in network.named_modules() if p]
-    if path not in paths:
-        raise ConfigError(
-            f"{name} must be the path of a module of the network; got {name}={path!r}. {did_you_mean(path, paths)}"
-        )
-
-
-def followed(network: nn.Module, example: Any, fix: str) -> Usage:
-    """How one row of the example runs through the network; an error with this fix where that cannot be found out."""
-    try:
-        return trace_members(network, (), tree_map_only(Tensor, lambda t: t[:1], example))
-    except Exception as error:  # a user's network may raise anything on noted tensors
-        reason = f"one example must run through the network on traced tensors; got {type(error).__name__}: {error}"
-        raise RewriteError("the network", [Refusal("", reason, fix)]) from error

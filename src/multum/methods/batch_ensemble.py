@@ -25,7 +25,8 @@ from ..network.copies import name_in
 from ..rewrite.norm import norm_tensors
 from ..rewrite.walker import Edit, layer, names_of
 from ..rewrite.weighted import Read, Scaled, scaled_weight, tensor_of, weighted_layers, widths
-from .base import Builder, Method, Rewritten, followed, setting
+from .base import Builder, Method, Rewritten, setting
+from .paths import followed
 
 __all__ = ["SHORTCUTS", "BatchEnsemble"]
 

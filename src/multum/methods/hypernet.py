@@ -44,7 +44,8 @@ from ..rewrite.generated import Generated, Slot, Twin, bank_path, twin_edits, we
 from ..rewrite.norm import is_norm
 from ..rewrite.templates import EMBEDDING
 from ..rewrite.walker import Edit, seeded
-from .base import Builder, Method, Rewritten, followed, setting
+from .base import Builder, Method, Rewritten, setting
+from .paths import followed
 
 __all__ = ["Hypernet"]
 

@@ -38,7 +38,8 @@ from ..rewrite.weighted import (
     widths,
 )
 from ..thinning.masked import without_masked
-from .base import Batch, Builder, Method, Rewritten, followed, setting
+from .base import Batch, Builder, Method, Rewritten, setting
+from .paths import followed
 
 __all__ = ["Masksembles"]
 

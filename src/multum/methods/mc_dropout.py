@@ -28,7 +28,8 @@ from ..errors import Refusal, RewriteError
 from ..network.dependence import Usage
 from ..rewrite.dropout import DROPOUTS, Drawing
 from ..rewrite.walker import Edit, layer
-from .base import Builder, Method, Rewritten, followed, setting
+from .base import Builder, Method, Rewritten, setting
+from .paths import followed
 
 __all__ = ["InputDropout", "McDropout"]
 

@@ -32,7 +32,8 @@ from ..network.copies import fold_rows, on_meta, run, trial_copy, two_rows
 from ..network.trace import follow
 from ..rewrite.folded import KINDS, MimoHead
 from ..rewrite.walker import Edit, fold, names_of
-from .base import Batch, Builder, Method, Rewritten, followed, known_path, module_path, setting
+from .base import Batch, Builder, Method, Rewritten, setting
+from .paths import followed, known_path, module_path
 
 __all__ = ["Mimo"]
 

@@ -19,7 +19,8 @@ from torch import nn
 
 from ..errors import Refusal, RewriteError
 from ..rewrite.walker import names_of
-from .base import INITS, NOISE, Builder, Method, Rewritten, followed, known_path, module_path, setting
+from .base import INITS, NOISE, Builder, Method, Rewritten, setting
+from .paths import followed, known_path, module_path
 
 __all__ = ["Multihead"]
 

@@ -22,7 +22,8 @@ from torch import nn
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.dependence import Usage
 from ..rewrite.walker import names_of
-from .base import INITS, NOISE, Builder, Method, Rewritten, followed, setting
+from .base import INITS, NOISE, Builder, Method, Rewritten, setting
+from .paths import followed
 
 __all__ = ["TreeNet"]
 
