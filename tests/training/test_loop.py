@@ -361,7 +361,7 @@ def batches_of(data: multum.Data, recipe: multum.Recipe, method: multum.methods.
 
 def test_members_have_the_order_of_their_methods_paper() -> None:
     data = multum.load_data("digits")
-    orders = {name: type(parse(name)).order for name in METHODS}
+    orders = {name: parse(name).order for name in METHODS}
     assert [name for name, order in orders.items() if order == "own"] == ["deep"]
     packed = next(batches_of(data, multum.Recipe(), multum.Packed(members=2)).epoch(0))
     deep = next(batches_of(data, multum.Recipe(), multum.Deep(members=2)).epoch(0))
