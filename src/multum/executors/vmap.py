@@ -93,15 +93,16 @@ class _LowProducts(TorchFunctionMode):
 
     def __init__(self, device: str):
         super().__init__()
-        self.dtype = torch.get_autocast_dtype(device)
+        self.device = device
 
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if func in _PRODUCTS:
+        if func in _PRODUCTS and torch.is_autocast_enabled(self.device):  # a network may turn it off for a part
             args, kwargs = tree_map_only(Tensor, self.lower, (args, kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def lower(self, t: Tensor) -> Tensor:
-        return t.to(self.dtype) if t.is_floating_point() and t.dtype != torch.float64 else t
+        low = t.is_floating_point() and t.dtype != torch.float64
+        return t.to(torch.get_autocast_dtype(self.device)) if low else t
 
 
 _PRODUCTS = {F.linear, torch.addmm, torch.baddbmm, torch.conv1d, torch.conv2d, torch.conv3d}
