@@ -53,9 +53,24 @@ class Ensemble(nn.Module):
     chosen: str | None  # the executor that was set, None for the default
     _warned: bool  # whether the user knows that the executor cannot pool
 
-    def __init__(self, network: nn.Module, **fields: Any):
+    def __init__(
+        self,
+        network: nn.Module,
+        *,
+        layout: Layout,
+        members: int,
+        method: Any,
+        task: str,
+        edits: tuple[Edit, ...],
+        folded: bool,
+        state: dict[str, Tensor],
+        example: Any,
+        randomness: Randomness,
+    ):
         """The attributes above by name; `building.py:assembled` is what makes them."""
         super().__init__()
+        fields = {"layout": layout, "members": members, "method": method, "task": task, "edits": edits}
+        fields |= {"folded": folded, "state": state, "example": example, "randomness": randomness}
         # The ensemble *is* the network with a member axis: both look at the same dictionaries, so that names, hooks,
         # devices and copies need no translation. Plain __dict__ entries keep clear of a network's own attribute names.
         common = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
