@@ -160,7 +160,7 @@ def test_a_preparation_may_have_several_targets() -> None:
     read = Preparation.from_dict(json.loads(json.dumps(several.as_dict())))
     y = torch.tensor([[3.0, 3.1], [1.0, 0.1]], dtype=torch.float64)
     assert torch.equal(read.targets(y), several.targets(y))
-    torch.testing.assert_close(read.targets(y), torch.tensor([[1.0, 1.0], [0.0, 0.0]], dtype=torch.float64))
+    torch.testing.assert_close(read.targets(y), torch.tensor([[1.0, 1.0], [0.0, 0.0]]))
 
 
 # Data that changed is another data set.
