@@ -142,6 +142,29 @@ def test_a_tensor_of_a_map_is_a_copy(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize("resident", [1, 50, 2**26])
+def test_any_rows_can_be_read_whatever_memory_holds(
+    resident: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maps, "RESIDENT", resident)
+    monkeypatch.setattr(maps, "SCATTERED", 10)
+    whole = torch.arange(600.0, dtype=torch.float64).reshape(100, 3, 2)
+    np.save(tmp_path / "a.npy", whole.numpy())
+    file = mapped_file(tmp_path / "a.npy")
+    x = Mapped(file)
+    for rows in (
+        slice(3, 50),
+        torch.randperm(100),
+        torch.tensor([7]),
+        torch.tensor([], dtype=torch.int64),
+        slice(0, 0),
+        5,
+    ):
+        assert torch.equal(x[rows], whole[rows])
+    assert torch.equal(file.read(torch.tensor([2, 0]), place=9), whole[9, [2, 0]])
+    assert torch.equal(torch.cat(list(x.split(33))), whole)
+
+
 def test_digests_are_of_values_and_bytes(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(b"1")
     (tmp_path / "b").write_bytes(b"2")

@@ -66,7 +66,7 @@ class BigFrame:
 
     def column(self, name: str, rows: np.ndarray) -> pd.Series:
         """These rows of a column, labelled by their numbers in the file."""
-        values = self.file.read(self.places[name], torch.from_numpy(rows)).numpy()
+        values = self.file.read(torch.from_numpy(rows), self.places[name]).numpy()
         kind = self.kinds[name]
         if kind == "number":
             return pd.Series(values, index=rows, name=name)

@@ -4,7 +4,8 @@ What does not lie on the disk as plain numbers (a packed npz, a table, image fil
 `maps/` of the folder of data sets, under a name that is a digest of what it was made from. The files may be removed at
 any time, and are made again. Nothing is written where half the free disk would not hold it.
 
-An array below a quarter of a gigabyte is simply read into memory. Both give the same numbers to the bit.
+An array below a quarter of a gigabyte is simply read into memory, and of larger ones memory holds about as much at a
+time. Both give the same numbers to the bit.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from hashlib import sha256
 from math import prod
 from pathlib import Path
 from typing import IO, Any
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -40,7 +42,9 @@ __all__ = [
 ]
 
 IN_MEMORY = 2**28  # bytes up to which an array is read into memory
-RESIDENT = 2**26  # bytes of a mapped file that are read before its pages are given back
+RESIDENT = 2**28  # bytes of mapped files that memory holds, about
+WRITTEN = 2**26  # bytes that are written to a new file before they are left to the system
+SCATTERED = 128  # rows all over a file that are read before it is seen how much of it is in memory
 AT_ONCE = 2**24  # bytes that are copied or hashed at a time
 
 
@@ -99,17 +103,49 @@ class MappedFile:
             # A private copy: torch knows no tensors that must not be written, and nobody writes this one.
             self.pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
         array = np.frombuffer(self.pages, dtype=dtype, count=prod(shape), offset=offset).reshape(shape)
-        self.rows, self.read_lately = torch.from_numpy(array), 0
-        self.shape, self.ndim = shape, len(shape)
+        self.rows, self.shape, self.ndim = torch.from_numpy(array), shape, len(shape)
+        _OPEN.release()
+        _OPEN.add(self)
 
-    def read(self, *index: Any) -> Tensor:
-        """A copy of these rows; `read(place, rows)`: of these rows at a place of the first axis."""
-        values = self.rows[index]
-        self.read_lately += max(values.nbytes, index[-1].numel() * mmap.PAGESIZE)
-        if self.read_lately > RESIDENT and hasattr(mmap, "MADV_DONTNEED"):
-            self.pages.madvise(mmap.MADV_DONTNEED)  # the system keeps them as long as nothing else needs the memory
-            self.read_lately = 0
+    def read(self, index: Tensor, place: int | None = None) -> Tensor:
+        """A copy of these rows, or of these entries of the row at `place`; memory holds some of the file meanwhile."""
+        source = self.rows if place is None else self.rows[place]
+        if index.ndim == 0:
+            return self.read(index[None], place)[0]
+        values = torch.empty((len(index), *source.shape[1:]), dtype=source.dtype)
+        together = len(index) > 0 and (int(index.max()) - int(index.min())) * source[:1].nbytes <= RESIDENT
+        done = 0
+        for piece in (index,) if together else index.split(SCATTERED):
+            torch.index_select(source, 0, piece, out=values[done : done + len(piece)])
+            done += len(piece)
+            _OPEN.release()
         return values
+
+
+class _Open(WeakSet[MappedFile]):
+    """The files that are mapped; how much of them memory holds, the system decides: one row may bring megabytes."""
+
+    resident: int | None = None  # bytes of other files, such as libraries
+
+    def release(self) -> None:
+        """Give pages back if there are many; the system keeps them as long as nothing else needs the memory."""
+        held = _bytes_of_files()
+        if held is None or self.resident is None:
+            self.resident = held
+        elif held - self.resident > RESIDENT:
+            for file in self:
+                file.pages.madvise(mmap.MADV_DONTNEED)
+
+
+_OPEN = _Open()
+
+
+def _bytes_of_files() -> int | None:
+    """Bytes of files that the memory of this process holds; None where the system does not say."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[2]) * mmap.PAGESIZE
+    except OSError:
+        return None
 
 
 def mapped_file(path: Path) -> MappedFile:
@@ -129,7 +165,7 @@ class NewFile:
         """array[place] = values"""
         self.array[place] = values
         self.written_lately += values.nbytes
-        if self.written_lately > RESIDENT:
+        if self.written_lately > WRITTEN:
             self.release()
 
     def release(self) -> None:
