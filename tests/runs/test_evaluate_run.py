@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from multum.errors import TrainingError
 from multum.files import dumps
 from multum.runs.evaluate import evaluate_run, tables
+from multum.runs.folder import RunFolder
 from multum.runs.train import train
 
 
@@ -54,7 +57,7 @@ def test_thresholds_come_from_the_part_that_was_held_out(run):
 
 def test_a_run_without_held_out_examples_has_no_thresholds(run, tmp_path):
     source = f"csv:{run.parent}/two.csv#target=state"
-    train(source, "mlp:hidden=4", "single", tmp_path / "run", {"epochs": 1})
+    train(source, "mlp:hidden=4", "single", tmp_path / "run", {"epochs": 1, "validation": 0})
     assert "thresholds" not in evaluate_run(tmp_path / "run", progress=False)["by_class"]
 
 
@@ -73,3 +76,16 @@ def test_a_run_of_before_recipes_had_a_field_is_still_that_run(run, tmp_path):
     assert train(source, "mlp:hidden=4", "single", tmp_path / "run", settings)["last"]["epoch"] == 1
     with pytest.raises(TrainingError, match="another recipe"):
         train(source, "mlp:hidden=4", "single", tmp_path / "run", {**settings, "class_weights": "balanced"})
+
+
+def test_a_threshold_of_the_least_cost_is_chosen_on_the_outputs_that_a_run_keeps(tmp_path: Path) -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=(400, 2))
+    rare = (x[:, 0] + 0.5 * draw.normal(size=400) > 1.2).astype(int)
+    pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "rare": rare}).to_csv(tmp_path / "rows.csv", index=False)
+    recipe = {"epochs": 3, "class_weights": "balanced"}
+    train(f"csv:{tmp_path / 'rows.csv'}#target=rare", None, "deep:members=2", tmp_path / "run", recipe, warn=False)
+    rows = evaluate_run(tmp_path / "run", cost_ratio=20.0, progress=False)["by_class"]["thresholds"]
+    assert set(rows) == {"f1", "balanced_accuracy", "cost"}
+    assert rows["cost"]["threshold"] <= rows["f1"]["threshold"]  # misses are dear: more is called positive
+    assert rows["cost"]["held_out"] == len(RunFolder(tmp_path / "run").validation()["targets"])

@@ -94,11 +94,12 @@ def measure(
         advance: called with the number of examples after every batch, for a progress bar.
     """
     _check(ensemble, data, batch_size, shift_examples)
-    if cost_ratio is not None and (data.task != "classification" or data.outputs != 2 or data.validation is None):
-        what = f"{data.task} of {data.outputs} outputs, {'no' if data.validation is None else 'a'} validation part"
+    unheld = data.validation is None and held_out is None
+    if cost_ratio is not None and (data.task != "classification" or data.outputs != 2 or unheld):
+        what = f"{data.task} of {data.outputs} outputs, {'no' if unheld else 'a'} validation part"
         raise MetricError(
             f"cost_ratio must be for two classes, with a validation part to choose a threshold on; got {what}. "
-            "Train with keep=best, or leave it out"
+            "Train with validation=0.1, or leave it out"
         )
     if data.task == "regression":
         if ood or shift:
