@@ -109,10 +109,10 @@ def test_a_final_model_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Mo
 
     train_on = work.train_on
 
-    def failing(source: Any, data: str, *rest: Any) -> Any:
+    def failing(source: Any, data: str, *rest: Any, **options: Any) -> Any:
         if data == "digits":
             raise RuntimeError("made to fail")
-        return train_on(source, data, *rest)
+        return train_on(source, data, *rest, **options)
 
     monkeypatch.setattr(work, "train_on", failing)
     document = compared(tmp_path, final=True)

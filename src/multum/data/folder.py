@@ -157,8 +157,14 @@ def _read_folder(path: Path, size: int | None) -> tuple[list[str], list[Part]]:
     bytes_ = sum(len(paths) for paths, _ in files) * 3 * size * size
     cache: dict[Path, Tensor] | None = {} if bytes_ <= CACHED_BYTES else None
     images = [Images(paths, size, cache) for paths, _ in files]
-    examples = _decoded(images, path) if cache is None and has_room(bytes_) else images
-    return classes, [Part(x, torch.tensor(y, dtype=torch.int64)) for x, (_, y) in zip(examples, files, strict=True)]
+    parts = [Part(x, torch.tensor(y, dtype=torch.int64)) for x, (_, y) in zip(images, files, strict=True)]
+    if cache is not None or not has_room(bytes_):
+        return classes, parts
+    try:
+        return classes, [Part(x, part.y) for x, part in zip(_decoded(images, path), parts, strict=True)]
+    except DataError:
+        check_files(f"folder:{path}", *parts)  # where it was one broken file, there may be more
+        raise
 
 
 def _decoded(parts: Sequence[Images], folder: Path) -> list[Mapped]:

@@ -182,7 +182,7 @@ class Data:
         held_out = f"\n  {len(self.validation)} examples of the training part are held out" if self.validation else ""
         if self.table is not None:
             return self.table.describe() + held_out
-        if not self.train.lazy:
+        if not (self.train.lazy and self.is_image and self.task == "classification"):
             return ""
         labels = torch.cat([part.y for part in (self.train, self.validation, self.test) if part is not None])
         counts = zip(self.class_names, labels.bincount(minlength=self.outputs).tolist(), strict=True)
