@@ -243,7 +243,7 @@ def test_broken_images_are_found_before_training_all_at_once(tmp_path: Path, mon
     (tmp_path / "images" / "red" / "00.png").write_bytes(b"not a picture")
     whole = (tmp_path / "images" / "blue" / "01.jpg").read_bytes()
     (tmp_path / "images" / "blue" / "01.jpg").write_bytes(whole[: len(whole) // 2])
-    for cached in (folder.CACHED_BYTES, 0):
+    for cached in (0, folder.CACHED_BYTES):
         monkeypatch.setattr(folder, "CACHED_BYTES", cached)
         with pytest.raises(
             DataError, match=r"got 2 images of folder:.*cannot be read.*(01\.jpg.*00\.png|00\.png.*01\.jpg)"
