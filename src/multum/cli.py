@@ -258,6 +258,9 @@ def predict(
     conformal: Annotated[
         float | None, Option(help="Sets of classes, or intervals, that hold the truth with this probability")
     ] = None,
+    threshold: Annotated[
+        str | None, Option(help="Labels of two classes that are best for f1, balanced_accuracy or cost=20")
+    ] = None,
     temperature: Annotated[bool, Option("--temperature", help="Calibrate first, on the validation part")] = False,
     probabilities: Annotated[
         bool | None, Option(help="A column per class; by default in files and JSON, not in the table")

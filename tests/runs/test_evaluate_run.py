@@ -11,10 +11,11 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from multum.errors import TrainingError
+from multum.errors import MultumError, TrainingError
 from multum.files import dumps
 from multum.runs.evaluate import evaluate_run, tables
 from multum.runs.folder import RunFolder
+from multum.runs.predict import predict_run
 from multum.runs.train import train
 
 
@@ -89,3 +90,16 @@ def test_a_threshold_of_the_least_cost_is_chosen_on_the_outputs_that_a_run_keeps
     assert set(rows) == {"f1", "balanced_accuracy", "cost"}
     assert rows["cost"]["threshold"] <= rows["f1"]["threshold"]  # misses are dear: more is called positive
     assert rows["cost"]["held_out"] == len(RunFolder(tmp_path / "run").validation()["targets"])
+
+
+def test_predict_labels_by_the_threshold_that_is_best_on_held_out_examples(run, tmp_path: Path) -> None:
+    pd.DataFrame({"a": np.linspace(-1, 3, 81)}).to_csv(tmp_path / "new.csv", index=False)
+    frame = predict_run(run, tmp_path / "new.csv", threshold="cost=20", probabilities=True, progress=False)
+    chosen = evaluate_run(run, cost_ratio=20.0, progress=False)["by_class"]["thresholds"]["cost"]["threshold"]
+    assert frame.attrs["threshold"]["threshold"] == pytest.approx(chosen)
+    assert ((frame["label"] == "go") == (frame["p_go"] >= chosen)).all() and 0 < (frame["label"] == "go").sum() < 81
+    plain = predict_run(run, tmp_path / "new.csv", progress=False)
+    assert (plain["label"] == "go").sum() != (frame["label"] == "go").sum()
+    for wrong, message in (("cost=much", "cost=RATIO; got 'cost=much'"), ("accuracy", "by must be")):
+        with pytest.raises(MultumError, match=message):
+            predict_run(run, tmp_path / "new.csv", threshold=wrong, progress=False)

@@ -162,8 +162,7 @@ class Data:
     @property
     def positive(self) -> int:
         """Of two classes the positive one: the rarer in training, or the second where both are equally many."""
-        counts = self.class_counts
-        return 0 if len(counts) == 2 and bool(counts[0] < counts[1]) else 1
+        return self.preparation.positive
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw examples as a network's input: float32, standardised. Shape: kept, any leading dimensions."""

@@ -55,6 +55,11 @@ class Preparation:
         return self.classes or tuple(str(k) for k in range(self.outputs))
 
     @property
+    def positive(self) -> int:
+        """Of two classes the positive one: the rarer in training, or the second where both are equally many."""
+        return 0 if len(self.counts) == 2 and self.counts[0] < self.counts[1] else 1
+
+    @property
     def targets_count(self) -> int | None:
         """How many numbers a regression predicts; None where there are classes."""
         if self.task == "classification":

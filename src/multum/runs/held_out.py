@@ -20,6 +20,7 @@ from ..ensemble import Ensemble
 from ..errors import TrainingError
 from ..metrics.calibration import Temperature, fit_temperature
 from ..metrics.conformal import ConformalIntervals, ConformalSets, fit_intervals, fit_sets
+from ..metrics.per_class import Threshold, fit_threshold
 from ..metrics.regression import in_units
 from ..metrics.selective import Abstention, fit_abstention
 from ..outputs.prediction import Prediction, RegressionPrediction, predict
@@ -107,6 +108,7 @@ class Rules:
     temperature: Temperature | None = None
     abstention: Abstention | None = None
     conformal: ConformalSets | ConformalIntervals | None = None
+    threshold: Threshold | None = None
     fitted_on: str = ""
 
     def read(self, outputs: Tensor, task: str) -> Prediction | RegressionPrediction:
@@ -117,7 +119,7 @@ class Rules:
 
     def described(self) -> dict[str, Any]:
         """In plain values."""
-        rules = {"abstention": self.abstention, "conformal": self.conformal}
+        rules = {"abstention": self.abstention, "conformal": self.conformal, "threshold": self.threshold}
         words = {
             name: {**asdict(rule), "fitted_on": self.fitted_on} for name, rule in rules.items() if rule is not None
         }
@@ -126,20 +128,26 @@ class Rules:
 
 def fit_rules(
     held: Callable[..., HeldOut | None],
-    task: str,
+    data: Preparation,
     *,
     coverage: float | None,
     risk: float | None,
     delta: float | None,
     temperature: bool,
     conformal: float | None,
+    threshold: str | None,
 ) -> Rules:
     """Fit what is asked for.
 
     Args:
         held: `held_out` of a run, called where something must be fitted.
         conformal: the probability with which a set or an interval must hold the truth.
+        threshold: of two classes, what the threshold is best for: f1, balanced_accuracy, or cost=20 where a missed
+            positive costs as much as 20 false alarms.
     """
+    task = data.task
+    if threshold is not None and (task != "classification" or data.outputs != 2):
+        raise TrainingError(f"`threshold` must be for two classes; got {task} of {data.outputs} outputs. Leave it out")
     if delta is not None and risk is None:
         raise TrainingError(f"`delta` must come with a risk; got delta={delta} and no risk. Give a risk")
     if task == "regression" and temperature:
@@ -152,7 +160,8 @@ def fit_rules(
     if conformal is not None and not 0 < conformal < 1:
         raise TrainingError(f"`conformal` must satisfy 0 < conformal < 1; got {conformal}. For 90 % write 0.9")
     labelled = {"a temperature": temperature, "a threshold for a risk": risk is not None}
-    needs = [what for what, asked in {**labelled, "a conformal threshold": conformal is not None}.items() if asked]
+    labelled |= {"a conformal threshold": conformal is not None, "a threshold": threshold is not None}
+    needs = [what for what, asked in labelled.items() if asked]
     if not needs and coverage is None:
         return Rules()
     examples = held(labelled=bool(needs))
@@ -169,7 +178,20 @@ def fit_rules(
         rules = replace(rules, abstention=_abstention(prediction, examples.targets, coverage, risk, delta))
     if conformal is not None and examples.targets is not None:
         rules = replace(rules, conformal=_conformal(prediction, examples.targets, conformal))
+    if threshold is not None and examples.targets is not None and isinstance(prediction, Prediction):
+        scores, truth = prediction.probs[:, data.positive], examples.targets == data.positive
+        rules = replace(rules, threshold=fit_threshold(scores, truth, **_objective(threshold)))
     return rules
+
+
+def _objective(text: str) -> dict[str, Any]:
+    by, _, ratio = text.partition("=")
+    try:
+        return {"by": by, "cost_ratio": float(ratio)} if by == "cost" else {"by": text}
+    except ValueError:
+        raise TrainingError(
+            f"`threshold` must be f1, balanced_accuracy or cost=RATIO; got {text!r}. Write cost=20, say"
+        ) from None
 
 
 def certainty_of(prediction: Prediction | RegressionPrediction) -> Tensor:

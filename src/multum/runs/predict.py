@@ -63,6 +63,7 @@ def predict_frames(
     delta: float | None = None,
     temperature: bool = False,
     conformal: float | None = None,
+    threshold: str | None = None,
     level: float = 0.95,
     probabilities: bool = False,
     members: bool = False,
@@ -77,11 +78,13 @@ def predict_frames(
         delta: the probability with which the risk may be missed on new examples; None: it holds on those fitted to.
         temperature: whether classifiers are calibrated first.
         conformal: the probability with which sets or intervals hold the truth, for examples like the held-out ones.
+        threshold: of two classes, what labels are best for: f1, balanced_accuracy, or cost=20 where a missed positive
+            costs as much as 20 false alarms; fitted on the validation part. None: the likelier class.
         level: of the intervals (low, high) that a regression itself gives.
         probabilities: whether the probability of every class has a column.
         members: whether every member's outputs have columns.
 
-    `frame.attrs` holds the rules of "abstention" and "conformal" and the "temperature", where there are some.
+    `frame.attrs` holds the rules of "abstention", "conformal" and "threshold" and the "temperature", where they are.
     """
     ens, preparation, run = open_run(folder)
     for name, asked_for in {"coverage": coverage, "conformal": conformal}.items():
@@ -90,12 +93,13 @@ def predict_frames(
     examples = read_examples(Path(file), preparation, AT_ONCE * batch_size)
     rules = fit_rules(
         partial(held_out, RunFolder(Path(folder)), run, preparation, ens),
-        preparation.task,
+        preparation,
         coverage=coverage,
         risk=risk,
         delta=delta,
         temperature=temperature or "temperature" in run,  # trained with one
         conformal=conformal,
+        threshold=threshold,
     )
     with Progress(disable=not progress) as bar:
         task = bar.add_task("predicting", total=examples.count)
@@ -127,11 +131,15 @@ def _columns(prediction: Prediction | RegressionPrediction, data: Preparation, l
         return _by_target(values, data)
     labels = prediction.labels.numpy()
     return {
-        "label": np.array(data.classes, dtype=object)[labels] if data.classes else labels,
+        "label": _named(labels, data),
         "confidence": prediction.confidence.double().numpy(),
         "entropy": prediction.entropy.double().numpy(),
         "mutual_information": prediction.mutual_information.double().numpy(),
     }
+
+
+def _named(labels: np.ndarray, data: Preparation) -> np.ndarray:
+    return np.array(data.classes, dtype=object)[labels] if data.classes else labels
 
 
 def _ruled(prediction: Prediction | RegressionPrediction, rules: Rules, data: Preparation) -> dict[str, Any]:
@@ -139,6 +147,9 @@ def _ruled(prediction: Prediction | RegressionPrediction, rules: Rules, data: Pr
     columns: dict[str, Any] = {}
     if rules.abstention is not None:
         columns["abstain"] = ~rules.abstention(certainty_of(prediction)).numpy()
+    if rules.threshold is not None and isinstance(prediction, Prediction):
+        positive = rules.threshold(prediction.probs[:, data.positive])
+        columns["label"] = _named(torch.where(positive, data.positive, 1 - data.positive).numpy(), data)
     if isinstance(rules.conformal, ConformalSets) and isinstance(prediction, Prediction):
         sets = rules.conformal(prediction.probs)
         names = data.class_names
@@ -192,6 +203,9 @@ def _summary(count: int, answered: int, rules: Mapping[Any, Any]) -> str:
     text = f"{count} example{'s' * (count != 1)}"
     if "temperature" in rules:
         text += f", temperature {rules['temperature']:.3g}"
+    if "threshold" in rules:
+        rule = rules["threshold"]
+        text += f", threshold {rule['threshold']:.4g} for the best {rule['by']}, fitted on {rule['fitted_on']}"
     if "conformal" in rules:
         rule = rules["conformal"]
         text += f", conformal at {1 - rule['alpha']:.4g}, fitted on {rule['fitted_on']}"
