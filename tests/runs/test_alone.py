@@ -358,3 +358,20 @@ def test_damaged_tensors_are_refused(run: Path, new: Path, name: str) -> None:
             used()
     file.write_bytes(whole)
     used()
+
+
+def test_a_recorded_test_part_is_found_in_arrays_that_stay_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MULTUM_DATA", str(tmp_path / "cache"))
+    x = np.random.default_rng(0).normal(size=(300, 3)).astype(np.float32)
+    y = (x[:, 0] > 0).astype(np.int64)
+    parts = {"x_test": x[200:], "y_test": y[200:]}
+    np.savez(tmp_path / "rows.npz", x_train=x[:200], y_train=y[:200], **parts)
+    trained(tmp_path / "run", f"npz:{tmp_path / 'rows.npz'}")
+    numbers = evaluate_run(tmp_path / "run", progress=False)
+    parts = {"x_test": x[150:][::-1], "y_test": y[150:][::-1]}  # all that it was tested on is there, and more
+    np.savez(tmp_path / "rows.npz", x_train=x[:150], y_train=y[:150], **parts)
+    for in_memory in (2**28, 100):
+        monkeypatch.setattr("multum.data.maps.IN_MEMORY", in_memory)
+        assert evaluate_run(tmp_path / "run", progress=False) == numbers

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..errors import DataError, first_line
 from .corruptions.filters import luminance
+from .lazy import Lazy
 from .maps import Mapped, NewFile, cached_array, digest_of, has_room
 from .names import place_and_fields
 from .parts import Data, Part, assembled, check_files, split
@@ -41,7 +42,7 @@ DECODED_AT_ONCE = 1024
 log = logging.getLogger("multum")
 
 
-class Images:
+class Images(Lazy):
     """Image files in the place of a tensor. Shape: [n, channels, size, size], uint8; `images[rows]` decodes those rows.
 
     Args:
@@ -50,18 +51,14 @@ class Images:
     """
 
     dtype = torch.uint8
-    ndim = 4
     sampled = True
 
     def __init__(self, files: Sequence[Path], size: int, cache: dict[Path, Tensor] | None = None, *, channels: int = 3):
         self.files, self.size, self.cache, self.channels = tuple(files), size, cache, channels
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:  # type: ignore[override]
         return torch.Size((len(self.files), self.channels, self.size, self.size))
-
-    def __len__(self) -> int:
-        return len(self.files)
 
     def __getitem__(self, rows: Any) -> Tensor:
         chosen = self.take(rows).files

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from .lazy import row_bytes
 
 if TYPE_CHECKING:
     from .parts import Part
@@ -34,8 +36,8 @@ def example_ids(part: Part, class_names: Sequence[str]) -> Tensor:
         return part.ids
     labels = not part.y.is_floating_point() and part.y.ndim == 1
     names = [f"{name}\0".encode() for name in class_names]
-    targets = (names[k] for k in part.y.tolist()) if labels else _rows(part.y)
-    contents = part.x.contents() if hasattr(part.x, "contents") else _rows(part.x)
+    targets = (names[k] for k in part.y.tolist()) if labels else row_bytes(part.y)
+    contents = part.x.contents() if part.lazy else row_bytes(part.x)
     digests = (hashlib.blake2b(t + x, digest_size=8).digest() for t, x in zip(targets, contents, strict=True))
     return torch.from_numpy(np.frombuffer(b"".join(digests), np.int64).copy())
 
@@ -65,9 +67,3 @@ def positions(wanted: Tensor, ids: Tensor) -> Tensor:
     inside = place.clamp(max=max(len(ids) - 1, 0))
     known = (place < len(ids)) & (ordered[inside] == wanted) if len(ids) else torch.zeros_like(wanted, dtype=torch.bool)
     return torch.where(known, order[inside], -1) if len(ids) else torch.full_like(wanted, -1)
-
-
-def _rows(x: Tensor, at_once: int = 4096) -> Iterator[bytes]:
-    for start in range(0, len(x), at_once):
-        piece = x[start : start + at_once].cpu().contiguous()
-        yield from (row.tobytes() for row in piece.view(len(piece), -1).numpy())

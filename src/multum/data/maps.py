@@ -13,7 +13,7 @@ from __future__ import annotations
 import mmap
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from math import prod
@@ -27,6 +27,7 @@ from torch import Tensor
 
 from ..errors import DataError
 from ..files import atomic, explained
+from .lazy import Lazy
 
 __all__ = [
     "IN_MEMORY",
@@ -48,7 +49,7 @@ SCATTERED = 128  # rows all over a file that are read before it is seen how much
 AT_ONCE = 2**24  # bytes that are copied or hashed at a time
 
 
-class Mapped:
+class Mapped(Lazy):
     """Rows of a mapped file in the place of a tensor: `x[rows]` reads them. Shape: [n, ...].
 
     Args:
@@ -69,13 +70,9 @@ class Mapped:
         self.dtype = file.rows.dtype
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:  # type: ignore[override]
         row = self.arrange(torch.empty((1, *self.file.shape[1:]), device="meta"))
         return torch.Size((len(self.index), *row.shape[1:]))
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -86,10 +83,6 @@ class Mapped:
     def take(self, rows: Any) -> Mapped:
         """These rows, still not read."""
         return Mapped(self.file, self.index[rows], self.arrange, self.sampled)
-
-    def split(self, rows: int) -> Iterator[Tensor]:
-        """All of it in pieces of so many rows."""
-        return (self[start : start + rows] for start in range(0, len(self), rows))
 
     def is_floating_point(self) -> bool:
         return self.dtype.is_floating_point

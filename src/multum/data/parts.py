@@ -200,7 +200,7 @@ class Data:
 
 def check_files(name: str, *parts: Part) -> None:
     """Refuse image files that cannot be decoded, naming all of them."""
-    broken = [reason for part in parts if hasattr(part.x, "unreadable") for reason in part.x.unreadable()]
+    broken = [reason for part in parts if part.lazy for reason in part.x.unreadable()]
     if broken:
         count = f"{len(broken)} image{'s' * (len(broken) > 1)} of {name} that cannot be read"
         raise DataError(f"every image must be readable; got {count}: {listed(broken)}. Repair or remove the files")

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from ..errors import DataError, first_line
+from .lazy import Lazy
 
 __all__ = ["READ_AT_ONCE", "Rows", "Stream", "examples_of", "in_default_precision", "kind_of"]
 
@@ -27,7 +28,7 @@ LOOKED_AT = 8  # rows on which `dataset.targets` must be what the data set itsel
 READ_AT_ONCE = 256  # rows, where a loader does not say
 
 
-class Rows:
+class Rows(Lazy):
     """Examples of a map-style data set in the place of a tensor: `rows[index]` fetches them. Shape: [n, ...]."""
 
     def __init__(self, loader: DataLoader, index: Sequence[int], like: Tensor | None = None):
@@ -36,12 +37,8 @@ class Rows:
         self.dtype = self.like.dtype
 
     @property
-    def shape(self) -> torch.Size:
+    def shape(self) -> torch.Size:  # type: ignore[override]
         return torch.Size((len(self.index), *self.like.shape))
-
-    @property
-    def ndim(self) -> int:
-        return len(self.shape)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -110,7 +107,7 @@ class Rows:
             return self.loader.collate_fn(_Drawn(self.loader.dataset, 0, 0).__getitems__(rows))
 
 
-class Stream:
+class Stream(Lazy):
     """Batches of a loader as they come, in the place of a tensor. Shape: [n, ...], n by the loader's own length."""
 
     def __init__(self, loader: DataLoader):
@@ -125,10 +122,6 @@ class Stream:
         with _explained():
             first, _ = _pair(next(iter(loader)))
         self.dtype, self.shape = first.dtype, torch.Size((self.steps * len(first), *first.shape[1:]))
-        self.ndim = first.ndim
-
-    def __len__(self) -> int:
-        return self.shape[0]
 
     def epoch(self) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of one epoch: inputs and targets."""

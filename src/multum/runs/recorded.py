@@ -114,10 +114,13 @@ def _rows(parts: list[Part], rows: Tensor) -> Part:
     """These rows of parts laid end to end, in their order."""
     if len(parts) == 1:
         return parts[0].rows(rows)
-    first = parts[0]
-    x: Any
-    if isinstance(first.x, Images):
-        x = Images([file for part in parts for file in part.x.files], first.x.size, channels=first.x.channels)
-    else:
-        x = torch.cat([part.x for part in parts])
-    return Part(x, torch.cat([part.y for part in parts])).rows(rows)
+    first, y = parts[0].x, torch.cat([part.y for part in parts])
+    if isinstance(first, Images):
+        files = [file for part in parts for file in part.x.files]
+        return Part(Images(files, first.size, channels=first.channels), y).rows(rows)
+    x, start = torch.empty(len(rows), *first.shape[1:], dtype=first.dtype), 0
+    for part in parts:  # of which some may be too large to be read whole
+        mine = (rows >= start) & (rows < start + len(part))
+        x[mine] = part.x[rows[mine] - start]
+        start += len(part)
+    return Part(x, y[rows])
