@@ -132,6 +132,9 @@ NETWORKS = {
     "mlp": known("mlp", 6, in_features=6, classes=CLASSES, hidden=(12, 10), dropout=0.5),
     "small-cnn": known("small-cnn", 3, 8, 8, classes=CLASSES),
     "wrn-10-1": known("wrn-10-1", 3, 8, 8, classes=CLASSES, variant="meliketoy"),  # with dropout
+    "tabular-mlp": known(
+        "tabular-mlp", 6, in_features=6, classes=CLASSES, hidden=(12, 10), dropout=0.5, bins=3, numbers=(0, 4)
+    ),
     "regression": known("mlp", 6, in_features=6, classes=2, hidden=16, task="regression"),
     **{
         name: Net(*networks.ZOO[name], loop_only=name == "lstm")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import doctest
 import importlib
+import itertools
 import json
 import pkgutil
+import statistics
 
 import numpy as np
 import pytest
@@ -15,19 +17,25 @@ from torch import nn
 from torch.nn import functional as F
 
 import multum.models
+from multum.errors import ConfigError
 from multum.models import build, names
 
 # every architecture at a size that a test can run
 IMAGES = {
+    "cnn": {"widths": (8, 12)},
     "lenet": {},
     "small-cnn": {},
+    "small-resnet": {"widths": (4, 6)},
     "resnet18": {"width": 0.0625},
     "resnet50": {"width": 0.0625, "stem": "imagenet"},
     "wrn-10-1": {},
     "wrn-16-2": {"variant": "edward2", "bias": "edges"},
     "wrn-10-2": {"variant": "meliketoy"},
 }
-ALL = IMAGES | {"mlp": {"in_features": 192, "hidden": (20, 10), "classes": 10}}
+ALL = IMAGES | {
+    "mlp": {"in_features": 192, "hidden": (20, 10), "classes": 10},
+    "tabular-mlp": {"in_features": 192, "hidden": (20, 10), "classes": 10, "numbers": (0, 7)},
+}
 HEAVY = {"resnext50": {}, "resnet50x4": {"stem": "imagenet"}}
 
 
@@ -96,6 +104,27 @@ def test_mlp_by_hand(activation, function):
     hidden = function(function(x @ first.weight.T + first.bias) @ second.weight.T + second.bias)
     torch.testing.assert_close(network(x), hidden @ head.weight.T + head.bias)
     assert not torch.equal(network.train()(x), network(x)), "dropout is off"
+
+
+def test_tabular_mlp_by_hand():
+    network = build("tabular-mlp", in_features=3, classes=2, hidden=7, bins=4, numbers=(2, 0)).double().eval()
+    first, head = (m for m in network.modules() if isinstance(m, nn.Linear))
+    x = torch.randn(6, 3, dtype=torch.float64) * 3
+    middle = statistics.NormalDist().inv_cdf(0.75)
+    edges = [-4.0, -middle, 0.0, middle, 4.0]
+    columns = [x[:, 0], x[:, 1], x[:, 2]]
+    for number in (2, 0):
+        columns += [((x[:, number] - a) / (b - a)).clamp(0, 1) for a, b in itertools.pairwise(edges)]
+    hidden = F.relu(torch.stack(columns, 1) @ first.weight.T + first.bias)
+    torch.testing.assert_close(network(x), hidden @ head.weight.T + head.bias)
+    plain = build("tabular-mlp", in_features=3, classes=2, hidden=7, bins=0)
+    assert plain.hidden[0].in_features == 3
+
+
+@pytest.mark.parametrize("numbers", [(3,), (-1,), (0, 0), ("a",), (1.0,)])
+def test_numbers_are_columns(numbers):
+    with pytest.raises(ConfigError, match="numbers must be different positions of the 3 columns, from 0; got numbers="):
+        build("tabular-mlp", in_features=3, classes=2, numbers=numbers)
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -234,7 +263,7 @@ def test_vmap_over_members_equals_a_loop(name):
     torch.testing.assert_close(together, torch.stack([member(x) for member in members]), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet18", "wrn-10-1"])
+@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet18", "tabular-mlp", "wrn-10-1"])
 def test_exports(name):
     network = build(name, **ALL[name]).eval()
     batch = {0: torch.export.Dim("batch")}
@@ -245,7 +274,8 @@ def test_exports(name):
 
 def test_names_and_surface():
     assert names() == [
-        *("lenet", "mlp", "resnet18", "resnet50", "resnet50x4", "resnext50", "small-cnn", "timm:NAME", "wrn-D-K"),
+        *("cnn", "lenet", "mlp", "resnet18", "resnet50", "resnet50x4", "resnext50"),
+        *("small-cnn", "small-resnet", "tabular-mlp", "timm:NAME", "wrn-D-K"),
     ]
     assert multum.models.__all__ == sorted(multum.models.__all__)
     # the rule on subgroups in Packed-Ensembles goes by these class names, and spares wide networks

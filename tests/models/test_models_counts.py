@@ -121,3 +121,16 @@ def test_the_wide_resnet50_of_mimo():
 )
 def test_the_uci_networks(in_features, hidden, params):
     assert count(meta("mlp", in_features=in_features, classes=2, hidden=hidden), in_features)["params"] == params
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "keywords", "params", "macs"),
+    [
+        ("cnn", (1, 8, 8), {"in_channels": 1}, 223690, 1807616),
+        ("small-resnet", (1, 28, 28), {"in_channels": 1}, 308074, 10150272),
+        ("tabular-mlp", (8,), {"in_features": 8, "classes": 2}, 167170, 166400),
+    ],
+)
+def test_the_default_networks(name, shape, keywords, params, macs):
+    network = meta(name, **keywords)
+    assert count(network, *shape)["params"] == params and count(network, *shape)["macs"] == macs

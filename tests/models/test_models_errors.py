@@ -156,9 +156,9 @@ BY_NAME = {"small-cnn": (3, 8, 8), "mlp:hidden=8": (6,), "mlp": (1, 4, 4), "wrn-
 
 
 @pytest.mark.parametrize("text", BY_NAME)
-@pytest.mark.parametrize("thin", ["", "thin=0.5"])
-def test_one_text_names_a_network(text, thin):
-    text = f"{text}{',' if '=' in text else ':'}{thin}" if thin else text
+@pytest.mark.parametrize("size", ["", "thin=0.5", "wide=1.5"])
+def test_one_text_names_a_network(text, size):
+    text = f"{text}{',' if '=' in text else ':'}{size}" if size else text
     shape = BY_NAME[next(known for known in BY_NAME if text.startswith(known))] if text[:4] != "mlp:" else (6,)
     network = builder(text, shape, 5)().eval()
     assert network(torch.zeros(2, *shape)).shape == (2, 5)
@@ -186,6 +186,17 @@ def test_a_network_is_counted_on_the_meta_device():
 def test_thin_is_a_share(share):
     with pytest.raises(ConfigError, match=r"thin must be a number with 0 < thin <= 1; got thin="):
         builder(f"small-cnn:thin={share}", (1, 8, 8), 10)
+
+
+@pytest.mark.parametrize("factor", ["nan", "inf", "0", "0.5", "-1", "twice", "true", "none", "2+2"])
+def test_wide_is_a_multiple(factor):
+    with pytest.raises(ConfigError, match=r"wide must be a number with 1 <= wide < inf; got wide="):
+        builder(f"small-cnn:wide={factor}", (1, 8, 8), 10)
+
+
+def test_a_network_is_thinner_or_wider():
+    with pytest.raises(ConfigError, match=r"must be thinner or wider; got thin=0.5 and wide=2. Use one"):
+        builder("small-cnn:thin=0.5,wide=2", (1, 8, 8), 10)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "wrn-10-1", "timm:resnet18"])

@@ -127,9 +127,10 @@ def test_a_run_without_validation_part_needs_its_test_part_for_a_coverage(tmp_pa
     assert len(predicted(run, new)) == 50
 
 
-def test_a_thinned_run_needs_no_data_either(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["mlp:hidden=8,thin=0.5", "mlp:hidden=8,wide=2", "tabular-mlp:hidden=8,bins=4"])
+def test_a_run_of_any_width_needs_no_data_either(tmp_path: Path, model: str) -> None:
     frame = table(tmp_path / "lab.csv", 200)
-    run = trained(tmp_path / "run", f"csv:{tmp_path / 'lab.csv'}#target=lab", "mlp:hidden=8,thin=0.5", epochs=1)
+    run = trained(tmp_path / "run", f"csv:{tmp_path / 'lab.csv'}#target=lab", model, epochs=1)
     frame.drop(columns="lab").to_csv(tmp_path / "new.csv", index=False)
     before = predicted(run, tmp_path / "new.csv")
     (tmp_path / "lab.csv").unlink()

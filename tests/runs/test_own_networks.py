@@ -80,6 +80,7 @@ def test_a_file_a_module_and_keywords(here: Path, monkeypatch: pytest.MonkeyPatc
     write(here / "package_of_nets" / "nets.py", text)
     assert built("package_of_nets.nets:Net").f[1].out_features == 5
     assert built("package_of_nets.nets:Net:width=6,thin=0.5").f[1].out_features == 3
+    assert built("package_of_nets.nets:Net:width=6,wide=1.5").f[1].out_features == 9
 
 
 def test_the_same_text_is_the_same_network_wherever_it_lies(here: Path) -> None:

@@ -14,14 +14,15 @@ from .identity import example_ids, fingerprint_of
 from .maps import Mapped
 from .names import listed
 from .preparation import Preparation
+from .scaling import Scaling
+from .standards import standards
 
 if TYPE_CHECKING:
     from .tables import Table
 
-__all__ = ["Data", "Part", "assembled", "check_files", "default_share", "split", "standards"]
+__all__ = ["Data", "Part", "assembled", "check_files", "default_share", "split"]
 
 PREPARED = {field.name for field in fields(Preparation)} - {"shape", "dtype"}  # what data and preparation both have
-LOOKED_AT = 1024  # images of a folder whose mean and spread stand for all
 LARGEST_VALIDATION = 1000  # examples that a run holds out unless it is asked for more
 FEWEST_TO_SPLIT = 100  # a tenth of fewer tells nothing
 
@@ -78,6 +79,7 @@ class Data:
     table: Table | None = None  # how rows of a csv or parquet file become examples
     counts: tuple[float, ...] = ()  # training examples of each class, where the training part is not here
     drawn: bool = False  # whether the test part was drawn from the whole, which came in one part
+    scaling: Scaling | None = None  # of a table's numbers by their quantiles, before they are standardised
 
     @classmethod
     def given(cls, x: Tensor, y: Tensor, task: str) -> Data:
@@ -119,6 +121,11 @@ class Data:
         """A fingerprint of the parts, each in its order: only runs on the same one can be compared."""
         words = [self.task, *self.classes, *(str(len(ids)) for ids in self.ids.values())]
         return fingerprint_of(self.ids.values(), words, ordered=True)
+
+    @property
+    def numbers(self) -> tuple[int, ...] | None:
+        """The positions of a table's columns that are no zeros and ones; None where that is not known."""
+        return self.preparation.numbers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -278,36 +285,3 @@ def _check(name: str, task: str, part: Part, place: str) -> None:
         raise DataError(f"{name} must hold finite numbers; got NaN or infinite ones in the {place} part. Remove them")
     if task == "classification" and int(part.y.min()) < 0:
         raise DataError(f"the classes of {name} must be numbered 0, 1, 2, ...; got {int(part.y.min())}")
-
-
-def standards(train: Part, task: str, table: Table | None = None) -> dict[str, Any]:
-    """Mean and spread of each channel or column, as `Data.prepare` takes them, and of a regression's targets."""
-    x = train.x
-    if train.lazy and x.sampled:
-        x = x[torch.randperm(len(train), generator=torch.Generator().manual_seed(0))[:LOOKED_AT]]
-    mean, std = _moments(x)
-    if table is None:
-        mean, std = mean.float(), std.float()
-    else:  # columns of zeros and ones stay: a rare category would become a huge number
-        indicator = torch.tensor(table.indicators)
-        mean, std = torch.where(indicator, 0.0, mean), torch.where(indicator, 1.0, std)
-    std = torch.where(std > 0, std, torch.ones_like(std))  # a constant column carries nothing and stays 0
-    if task == "classification":
-        return {"mean": mean, "std": std}
-    if train.y.ndim > 1:
-        spreads = train.y.std(0) if len(train) > 1 else torch.zeros_like(train.y[0])
-        target_std = torch.where(spreads > 0, spreads, torch.ones_like(spreads))
-        return {"mean": mean, "std": std, "target_mean": train.y.mean(0), "target_std": target_std}
-    spread = float(train.y.std()) if len(train) > 1 else 0.0
-    return {"mean": mean, "std": std, "target_mean": float(train.y.mean()), "target_std": spread if spread > 0 else 1.0}
-
-
-def _moments(x: Any, rows: int = 4096) -> tuple[Tensor, Tensor]:
-    """In float64, piece by piece: it takes eight times the bytes of an image."""
-    dims = (0, 2, 3) if x.ndim == 4 else (0,)
-    scale = 255.0 if x.dtype == torch.uint8 else 1.0
-    count = x.shape[0] * (x.shape[2] * x.shape[3] if x.ndim == 4 else 1)
-    mean = sum(part.double().sum(dims, keepdim=True) for part in x.split(rows)) / count
-    square = sum((part.double() - mean).square().sum(dims, keepdim=True) for part in x.split(rows))
-    std = (square / max(count - 1, 1)).sqrt()
-    return (mean / scale)[0], (std / scale)[0]

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from .scaling import Scaling
+
 if TYPE_CHECKING:
     from .tables import Table
 
@@ -39,11 +41,19 @@ class Preparation:
     classes: tuple[str, ...] = ()  # names of the classes, where they have some
     counts: tuple[float, ...] = ()  # training examples of each class
     table: Table | None = None  # how rows of a csv or parquet file become examples
+    scaling: Scaling | None = None  # of numbers by their quantiles, before they are standardised
 
     def __post_init__(self) -> None:
         for name in ("target_mean", "target_std"):
             if isinstance(getattr(self, name), (list, tuple)):
                 object.__setattr__(self, name, torch.tensor(getattr(self, name), dtype=torch.float64))
+
+    @property
+    def numbers(self) -> tuple[int, ...] | None:
+        """The positions of a table's columns that are no zeros and ones; None where that is not known."""
+        if self.table is None:
+            return None
+        return tuple(place for place, indicator in enumerate(self.table.indicators) if not indicator)
 
     @property
     def is_image(self) -> bool:
@@ -80,6 +90,7 @@ class Preparation:
         if self.mean is None or self.std is None:
             return x
         mean, std = self.mean.to(x.device), self.std.to(x.device)
+        x = x if self.scaling is None else self.scaling(x)
         x = x.float() / 255 if x.dtype == torch.uint8 else x.to(mean.dtype)
         return ((x - mean) / std).float()
 
@@ -103,6 +114,8 @@ class Preparation:
             from .tables import Table
 
             read["table"] = Table.from_dict(read["table"])
+        scaling = read.get("scaling")  # absent in folders of before there was one
+        read["scaling"] = None if scaling is None else Scaling.from_dict(scaling)
         return cls(**{**read, "dtype": getattr(torch, read["dtype"])})
 
 

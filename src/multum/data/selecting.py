@@ -10,7 +10,8 @@ import torch
 
 from ..errors import DataError, did_you_mean
 from .names import with_selection
-from .parts import Data, Part, standards
+from .parts import Data, Part
+from .standards import standards
 
 __all__ = ["first_examples", "number_of", "selected"]
 

@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from ..checks import number, one_of, whole
-from ..errors import ConfigError
-from .network import Network
+from .network import Network, widths_of
 
 __all__ = ["MLP"]
 
@@ -42,7 +41,7 @@ class MLP(Network):
         nonlinearity = ACTIVATIONS[one_of("activation", activation, ACTIVATIONS)]
         width = whole("in_features", in_features)
         layers: list[nn.Module] = []
-        for next_width in _widths(hidden):
+        for next_width in widths_of("hidden", hidden):
             layers += [nn.Linear(width, next_width), nonlinearity()]
             layers += [nn.Dropout(p)] if p else []
             width = next_width
@@ -52,13 +51,3 @@ class MLP(Network):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.fc(self.hidden(x.flatten(1)))
-
-
-def _widths(hidden: object) -> list[int]:
-    if isinstance(hidden, (list, tuple)):
-        return [whole("hidden", width) for width in hidden]
-    if type(hidden) is int:
-        return [whole("hidden", hidden)]
-    raise ConfigError(
-        f"hidden must be a width or a sequence of widths; got hidden={hidden!r}. Pass for example hidden=(200, 200)."
-    )

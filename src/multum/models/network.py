@@ -6,7 +6,10 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["Network"]
+from ..checks import whole
+from ..errors import ConfigError
+
+__all__ = ["Network", "widths_of"]
 
 
 class Network(nn.Module):
@@ -36,3 +39,18 @@ class Network(nn.Module):
             reset = getattr(layer, "reset_parameters", None)
             if layer is not self and callable(reset):
                 reset()
+
+
+def widths_of(name: str, value: object) -> list[int]:
+    """The widths of layers, of one or several.
+
+    >>> widths_of("hidden", 8), widths_of("hidden", (8, 4))
+    ([8], [8, 4])
+    """
+    if isinstance(value, (list, tuple)):
+        return [whole(name, width) for width in value]
+    if type(value) is int:
+        return [whole(name, value)]
+    raise ConfigError(
+        f"{name} must be a width or a sequence of widths; got {name}={value!r}. Pass for example {name}=(200, 200)."
+    )

@@ -24,8 +24,9 @@ from ..errors import ConfigError, did_you_mean, first_line
 from ..parsing import assignments
 from .sources import NETWORK, SOURCES, Source, mistake, read_source, read_text, remember
 
-__all__ = ["OwnName", "name_of", "own_builder", "parse", "with_hash"]
+__all__ = ["SIZES", "OwnName", "name_of", "own_builder", "parse", "with_hash"]
 
+SIZES = ("thin", "wide")  # keywords that every network takes: factors of its width
 FORM = re.compile(r"(.+?\.py|[A-Za-z_][\w.]*)(?:@([0-9a-f]{12}))?:([A-Za-z_][\w.]*)(?::(.*))?")
 
 
@@ -115,7 +116,7 @@ def own_builder(own: OwnName, shape: Sequence[int], outputs: int) -> Callable[[]
         )
     source = SOURCES[own.digest]
     target, what = _target(source, own.target), f"{own.place}:{own.target}"
-    keywords = {name: value for name, value in own.keywords.items() if name != "thin"}  # which every network takes
+    keywords = {name: value for name, value in own.keywords.items() if name not in SIZES}
     accepted = _accepted(target, keywords, _offered(shape, outputs), what)
     checked = False
 

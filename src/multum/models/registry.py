@@ -16,20 +16,24 @@ from torch import nn
 from ..checks import number
 from ..errors import ConfigError, did_you_mean
 from ..parsing import named
-from ..thinning.thin import thin
+from ..thinning.thin import thin, widen
+from .cnn import CNN
 from .lenet import LeNet
 from .mlp import MLP
-from .own import OwnName, name_of, own_builder, parse, with_hash
+from .own import SIZES, OwnName, name_of, own_builder, parse, with_hash
 from .resnet import resnet18, resnet50, resnet50x4, resnext50
 from .small_cnn import SmallCNN
+from .small_resnet import SmallResNet
+from .tabular import TabularMLP
 from .timm_model import timm_model
 from .wide_resnet import WideResNet
 
-__all__ = ["build", "builder", "full_name", "names", "own_name"]
+__all__ = ["build", "builder", "full_name", "is_resized", "names", "own_name"]
 
 Builder = Callable[..., nn.Module]
 
 BUILDERS: dict[str, Builder] = {
+    "cnn": CNN,
     "lenet": LeNet,
     "mlp": MLP,
     "resnet18": resnet18,
@@ -37,7 +41,10 @@ BUILDERS: dict[str, Builder] = {
     "resnet50x4": resnet50x4,
     "resnext50": resnext50,
     "small-cnn": SmallCNN,
+    "small-resnet": SmallResNet,
+    "tabular-mlp": TabularMLP,
 }
+FOR_ROWS = ("mlp", "tabular-mlp")  # take rows; the others take images
 FAMILIES = ("timm:NAME", "wrn-D-K")
 EXAMPLES = ("wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
 
@@ -45,8 +52,10 @@ EXAMPLES = ("wrn-10-1", "wrn-16-4", "wrn-28-10", "wrn-40-2")
 def names() -> list[str]:
     """The names :func:`build` understands; D, K and NAME stand for a depth, a width and a timm model.
 
-    >>> names()
-    ['lenet', 'mlp', 'resnet18', 'resnet50', 'resnet50x4', 'resnext50', 'small-cnn', 'timm:NAME', 'wrn-D-K']
+    >>> names()[:6]
+    ['cnn', 'lenet', 'mlp', 'resnet18', 'resnet50', 'resnet50x4']
+    >>> names()[6:]
+    ['resnext50', 'small-cnn', 'small-resnet', 'tabular-mlp', 'timm:NAME', 'wrn-D-K']
     """
     return sorted([*BUILDERS, *FAMILIES])
 
@@ -57,7 +66,7 @@ def build(name: str, **keywords: Any) -> nn.Module:
     ``network.recipe`` is ``{"name": name, "keywords": keywords}`` in plain JSON values, so that
     ``build(recipe["name"], **recipe["keywords"])`` builds the same architecture again.
 
-    **Shape**: images [batch, in_channels, height, width] of any size, or rows [batch, in_features] for the mlp
+    **Shape**: images [batch, in_channels, height, width] of any size, or rows [batch, in_features] for the MLPs
     -> [batch, classes].
 
     >>> network = build("wrn-10-1", classes=100, variant="edward2")
@@ -75,39 +84,66 @@ def build(name: str, **keywords: Any) -> nn.Module:
     return network
 
 
-def builder(text: str, shape: Sequence[int], outputs: int) -> Callable[[], nn.Module]:
+def builder(
+    text: str, shape: Sequence[int], outputs: int, *, numbers: Sequence[int] | None = None
+) -> Callable[[], nn.Module]:
     """What builds a network from its name and keywords in one text, for examples of one shape.
 
-    Every network takes ``thin``, a share of its width. A network of one's own is `mynet.py:Net:width=16`.
+    Every network takes ``thin``, a share of its width, or ``wide``, a multiple of it. A network of one's own is
+    `mynet.py:Net:width=16`.
 
-    **Shape**: ``shape`` is that of one example: [channels, height, width], or [features] for the mlp.
+    **Shape**: ``shape`` is that of one example: [channels, height, width], or [features] for the networks of tables,
+    of which ``numbers`` are the positions of those that are no zeros and ones; None: all.
 
     >>> builder("mlp:hidden=8+8", (10,), 2)().hidden[0]
     Linear(in_features=10, out_features=8, bias=True)
     >>> builder("small-cnn:thin=0.5", (1, 8, 8), 10)().conv1.out_channels
     8
+    >>> builder("small-cnn:wide=1.5", (1, 8, 8), 10)().conv1.out_channels
+    24
     """
     own = own_name(text)
     name, keywords = _named(text) if own is None else (text, own.keywords)
-    share = number("thin", keywords.pop("thin", 1), above=0, most=1)
+    factor = _factor(keywords)
     if own is not None:
         whole = own_builder(own if own.digest else with_hash(own), shape, outputs)
-    elif name != "mlp" and len(shape) != 3:
+    elif name not in FOR_ROWS and len(shape) != 3:
         raise ConfigError(f"{name} must have images [channels, height, width]; got examples {[*shape]}. Use mlp")
     else:
-        size = {"in_features": math.prod(shape)} if name == "mlp" else {"in_channels": shape[0]}
+        size: dict[str, Any] = {"in_features": math.prod(shape)} if name in FOR_ROWS else {"in_channels": shape[0]}
+        size |= {"numbers": numbers} if name == "tabular-mlp" and numbers is not None else {}
         whole = partial(build, name, **{**size, "classes": outputs, **keywords})
 
     def make() -> nn.Module:
         network = whole()
-        if share == 1:
+        if factor == 1:
             return network
         example = torch.zeros(2, *shape, device=next(network.parameters()).device)
         with torch.device("cpu"):  # also where the network is built on the meta device
             # Drawn from torch's generator, so that every member built under a seed of its own has other weights.
-            return thin(network, share, example, seed=int(torch.randint(2**62, ())))
+            seed = int(torch.randint(2**62, ()))
+            return (thin if factor < 1 else widen)(network, factor, example, seed=seed)
 
     return make
+
+
+def is_resized(text: str) -> bool:
+    """Whether a name asks for another width than the network has: its recipe alone does not build it then.
+
+    >>> is_resized("small-cnn:thin=0.5"), is_resized("resnet18:wide=2"), is_resized("wrn-10-1:bias=none")
+    (True, True, False)
+    """
+    own = own_name(text)
+    return not {*SIZES}.isdisjoint(_named(text)[1] if own is None else own.keywords)
+
+
+def _factor(keywords: dict[str, Any]) -> float:
+    """The factor of the width; taken out of the keywords."""
+    share = number("thin", keywords.pop("thin", 1), above=0, most=1)
+    multiple = number("wide", keywords.pop("wide", 1), least=1)
+    if share != 1 and multiple != 1:
+        raise ConfigError(f"a network must be thinner or wider; got thin={share:g} and wide={multiple:g}. Use one")
+    return share * multiple
 
 
 def own_name(text: str) -> OwnName | None:

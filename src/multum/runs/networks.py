@@ -58,7 +58,7 @@ def kept_builder(model: str, data: Data | Preparation, folder: Path) -> Callable
     """What builds the network of a run again; None where its saved model names it."""
     own = models.own_name(model)
     if own is None:
-        return builder_for(model, data) if "thin=" in model else None
+        return builder_for(model, data) if models.is_resized(model) else None
     if not recall_network(model, folder):
         there = "another text" if (folder / NETWORK).is_file() else "none"
         raise FileError(
@@ -91,7 +91,7 @@ def builder_for(text: str | None, data: Data | Preparation) -> Callable[[], nn.M
     >>> builder_for("small-cnn:thin=0.5", load_data("digits"))().conv1.out_channels
     8
     """
-    return models.builder(text or default_model(data), data.shape, data.outputs)
+    return models.builder(text or default_model(data), data.shape, data.outputs, numbers=data.numbers)
 
 
 def model_for(text: str | None, data: Data, seed: int) -> nn.Module:

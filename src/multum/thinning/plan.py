@@ -1,4 +1,4 @@
-"""A finished plan of how one network becomes thinner, and the thin networks made from it."""
+"""A finished plan of how one network becomes thinner or wider, and the networks made from it."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ from .wiring import compare_wiring
 
 __all__ = ["Thinning", "diagonal_blocks"]
 
-Kept = dict[str, list[np.ndarray]]  # tensor name -> for each dimension, the indices that stay
+Kept = dict[str, list[np.ndarray]]  # tensor name -> for each dimension, the indices that stay; repeated if wider
 
 
 @dataclass(frozen=True)
 class Thinning:
-    """How one network becomes thinner. Shape: `keep[i]` classes of `channels.segments[i]` stay."""
+    """How one network becomes thinner or wider.
+
+    Shape: `keep[i]` classes of `channels.segments[i]` stay; of more than there are, some stand more than once.
+    """
 
     channels: Channels
     keep: tuple[int, ...]
@@ -35,29 +38,33 @@ class Thinning:
 
     def choose(self, seed: int | None = None) -> Kept:
         """The indices that stay, for every dimension of every tensor: the first ones, or a seeded choice."""
-        stays = self._stays(seed)
+        copies = self._copies(seed)
         return {
-            name: [np.flatnonzero(np.isin(labels, stays)) for labels in dims]
+            name: [np.repeat(np.arange(len(labels)), copies[labels]) for labels in dims]
             for name, dims in self.channels.classes.items()
         }
 
-    def _stays(self, seed: int | None = None) -> np.ndarray:
+    def _copies(self, seed: int | None = None) -> np.ndarray:
+        """How often each class of channels stands in the new network. Shape: [classes + 1], class 0 never changes."""
         rng = None if seed is None else np.random.default_rng(seed)
-        stays = [np.zeros(1, dtype=np.int64)]
+        labels = [*self.channels.classes.values(), *self.channels.norms.values()]
+        copies = np.zeros(1 + max((int(dim.max(initial=0)) for dims in labels for dim in dims), default=0), np.int64)
+        copies[0] = 1
         for segment, n in zip(self.channels.segments, self.keep, strict=True):
-            stays.append(segment.classes[:n] if rng is None else rng.choice(segment.classes, n, replace=False))
-        return np.concatenate(stays)
+            size = len(segment.classes)
+            every = max(n - 1, 0) // size
+            more = n - every * size
+            copies[segment.classes] = every
+            copies[segment.classes[:more] if rng is None else rng.choice(segment.classes, more, replace=False)] += 1
+        return copies
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(len(k) for k in dims) for name, dims in self.choose().items()}
 
     def norm_shapes(self) -> dict[str, tuple[int, ...]]:
         """What norms without tensors normalise over, by path."""
-        stays = self._stays()
-        return {
-            path: tuple(int(np.isin(labels, stays).sum()) for labels in dims)
-            for path, dims in self.channels.norms.items()
-        }
+        copies = self._copies()
+        return {path: tuple(int(copies[labels].sum()) for labels in dims) for path, dims in self.channels.norms.items()}
 
     def cut(self, tensors: dict[str, Tensor], kept: Kept) -> dict[str, Tensor]:
         """Slices of the given tensors; a layer that gets subgroups keeps the blocks on its diagonal."""
@@ -65,7 +72,7 @@ class Thinning:
         for name, dims in kept.items():
             tensor = tensors[name].detach()
             for d, indices in enumerate(dims):
-                if len(indices) < tensor.shape[d]:
+                if len(indices) != tensor.shape[d]:
                     tensor = tensor.index_select(d, torch.as_tensor(indices, device=tensor.device))
             if name in self.subgroups:
                 tensor = diagonal_blocks(tensor, *self.subgroups[name])
@@ -119,7 +126,7 @@ class Thinning:
 
     def _refuse_frozen(self, network: nn.Module) -> None:
         segments = zip(self.channels.segments, self.keep, strict=True)
-        changed = {name for s, n in segments if n < len(s.classes) for name, _ in s.where}
+        changed = {name for s, n in segments if n != len(s.classes) for name, _ in s.where}
         frozen = [name for name, p in network.named_parameters() if name in changed and not p.requires_grad]
         if frozen:
             reason = "it is frozen, but at another width it would start from random values and stay so"

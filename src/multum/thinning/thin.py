@@ -1,4 +1,4 @@
-"""Any network at a fraction of its width, consistently: plan, check, apply.
+"""Any network at a fraction or a multiple of its width, consistently: plan, check, apply.
 
     width(C) = ceil(factor * C), rounded up to whole convolution groups and attention heads
 
@@ -32,7 +32,7 @@ from .plan import Thinning
 from .subgroups import DENSE, find_subgroups
 from .wiring import compare_wiring
 
-__all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin"]
+__all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin", "widen"]
 
 log = logging.getLogger("multum")
 
@@ -67,6 +67,25 @@ def thin(
     return plan.build(network, init=init, seed=seed)
 
 
+def widen(network: nn.Module, factor: float | Fraction, example: Any, *, seed: int = 0) -> nn.Module:
+    """A copy of the network, `factor` times as wide, freshly initialised; the given network is left alone.
+
+    Args:
+        factor: 1 or more; widths round up.
+        example: one example batch.
+
+    >>> net = nn.Sequential(nn.Linear(3, 7), nn.ReLU(), nn.Linear(7, 2))
+    >>> widen(net, 1.5, torch.zeros(1, 3))[0]
+    Linear(in_features=3, out_features=11, bias=True)
+    """
+    times = Fraction(number("factor", factor, least=1)).limit_denominator(1_000_000)
+    try:
+        plan = plan_thinning(network, example, lambda channels: math.ceil(times * channels))
+        return plan.build(network, init="fresh", seed=seed)
+    except RewriteError as error:
+        raise RewriteError("widening", error.refusals) from error
+
+
 def drop_channels(network: nn.Module, channels: Channels, gone: np.ndarray, example: Any) -> nn.Module:
     """A copy of the network without these classes of channels, everything else as it was.
 
@@ -93,7 +112,7 @@ def plan_thinning(
     min_channels: int = 64,
     dense: tuple[str, ...] = DENSE,
 ) -> Thinning:
-    """Trace the network, decide every width, and prove that the thinner network runs; or raise one RewriteError.
+    """Trace the network, decide every width, and prove that the network runs at them; or raise one RewriteError.
 
     Args:
         width: channels of one member's layer, from the channels of the base network's.
@@ -106,7 +125,7 @@ def plan_thinning(
     expected = _Runs(output_of(network, x), _training_error(network, x) is None)
     channels = trace_channels(network, x)
     _refuse(channels)
-    alone = [max(1, min(len(s.classes), math.ceil(width(s.width) / s.multiplicity))) for s in channels.segments]
+    alone = [max(1, math.ceil(width(s.width) / s.multiplicity)) for s in channels.segments]
     try:
         plan = _proven(network, Thinning(channels, tuple(alone), x), gamma, min_channels, dense, expected)
     except RewriteError:
@@ -136,15 +155,16 @@ def _equal_widths(channels: Channels, keep: list[int]) -> list[int]:
     out = []
     for s, n in zip(channels.segments, keep, strict=True):
         whole = math.ceil(n * s.multiplicity / shared[s.width]) * shared[s.width]
-        out.append(min(len(s.classes), whole // s.multiplicity))
+        rounded = whole // s.multiplicity
+        out.append(min(len(s.classes), rounded) if n <= len(s.classes) else rounded)
     return out
 
 
 def _tell_what_stays(channels: Channels, plan: Thinning, width: Callable[[int], int]) -> None:
-    thinner = any(n < len(s.classes) for s, n in zip(channels.segments, plan.keep, strict=True))
-    if channels.wide and width(1024) < 1024:
+    changed = any(n != len(s.classes) for s, n in zip(channels.segments, plan.keep, strict=True))
+    if channels.wide and width(1024) != 1024:
         log.log(
-            logging.INFO if thinner else logging.WARNING,
+            logging.INFO if changed else logging.WARNING,
             "multum keeps the width of %s: inside the network something else has that very size",
             ", ".join(channels.wide),
         )
@@ -217,21 +237,21 @@ class _Runs(NamedTuple):
 
 
 def _run(thinner: nn.Module, x: Any, expected: _Runs) -> set[str]:
-    """The modules that ran; a thinner network that does not run, or gives another output, is refused."""
+    """The modules that ran; a network that does not run at its new widths, or gives another output, is refused."""
     place = _Place()
     follow(thinner, place)
-    fix = "name this width in the module's own code by the input's shape, or use Deep instead of a thinner network"
+    fix = "name this width in the module's own code by the input's shape, or use Deep instead of other widths"
     try:
         out = output_of(thinner, x)
     except Exception as error:  # a user's network may raise anything
-        reason = f"the thinner network does not run: {first_line(error)}"
+        reason = f"at other widths it does not run: {first_line(error)}"
         raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from error
     if out.shape != expected.output.shape:
         reason = f"the output would change from {tuple(expected.output.shape)} to {tuple(out.shape)}"
         raise RewriteError("thinning", [Refusal("", reason, fix)])
     problem = _training_error(thinner, x) if expected.trains else None
     if problem is not None:
-        reason = f"the thinner network does not run in training: {first_line(problem)}"
+        reason = f"at other widths it does not run in training: {first_line(problem)}"
         raise RewriteError("thinning", [Refusal(place.path, reason, fix)]) from problem
     return place.calls
 

@@ -37,7 +37,7 @@ def compare_wiring(thinner: nn.Module, x: Any, channels: Channels, kept: dict[st
     if not same:
         wrong = next((p for p, a, b in zip(tracer.paths, here, there, strict=False) if a != b), "")
         tracer.path = wrong
-        tracer.refuse("other channels are picked by their position in the thinner network", _FIX)
+        tracer.refuse("other channels are picked by their position at other widths", _FIX)
     return list(tracer.refusals.values())
 
 
@@ -68,7 +68,7 @@ class _Wiring(ChannelTracer):
             pairs = pairs[:, pairs[0] != pairs[1]]
             # What is tied to nothing may be tied to a width of 1.
             if pairs.size and not (np.isin(pairs, [0, *self.alone]).all() and (pairs == 0).any(axis=0).all()):
-                self.refuse("channels meet in the thinner network that do not meet in the given one", _FIX)
+                self.refuse("channels meet at other widths that do not meet in the given one", _FIX)
 
     def picks(self, slot: Tensor) -> None:
         super().picks(slot)
