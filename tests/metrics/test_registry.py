@@ -78,17 +78,29 @@ def test_a_toy_metric_of_regressions(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_columns_keep_their_order():
-    classification = "accuracy nll ece brier aurc balanced_accuracy f1 class_auroc class_auprc gain_nll"
+    classification = "accuracy nll calibrated_nll equivalent ece brier calibrated_ece calibrated_brier aurc"
+    classification += " balanced_accuracy f1 class_auroc class_auprc gain_nll"
     classification += (
         " params macs latency train_seconds auroc aupr fpr95 cacc cnll cece disagreement mutual_information"
     )
-    regression = "rmse nll coverage_95 width_95 quantile_error gain_nll params macs latency train_seconds"
-    regression += " epistemic_share"
+    regression = "rmse nll calibrated_nll equivalent coverage_95 width_95 quantile_error gain_nll"
+    regression += " params macs latency train_seconds epistemic_share"
     assert [c.key for c in columns_of("classification", lambda key: True)] == classification.split()
     assert [c.key for c in columns_of("regression", lambda key: True)] == regression.split()
     per_example = [c.key for c in columns() if c.per_example]
-    assert per_example == ["accuracy", "rmse", "nll", "nll", "brier"]
-    assert list(columns()[0].described()) == ["key", "title", "unit", "better", "group", "help"]
+    assert per_example == ["accuracy", "rmse", "nll", "nll", "calibrated_nll", "calibrated_nll", "brier"]
+    assert list(columns()[0].described()) == ["key", "title", "unit", "better", "group", "help", "main"]
+
+
+@pytest.mark.parametrize(
+    ("task", "main"),
+    [
+        ("classification", "accuracy nll calibrated_nll equivalent macs latency auroc"),
+        ("regression", "rmse nll calibrated_nll equivalent coverage_95 macs latency"),
+    ],
+)
+def test_the_first_table_has_at_most_seven_columns(task: str, main: str):
+    assert [c.key for c in columns_of(task, lambda key: True) if c.main] == main.split()
 
 
 def test_values_of_a_cell():
@@ -124,6 +136,6 @@ def test_every_metric_of_every_task_has_one_entry():
 def test_the_catalogue_is_what_is_measured():
     ens, data = images()
     numbers = multum.evaluate(ens, data)
-    beyond = {"examples", "members", "by_class"}
+    beyond = {"examples", "members", "by_class", "calibrated_by"}
     measured = {name.removeprefix("member_").removeprefix("gain_") for name in numbers} - beyond
     assert measured <= {row["key"] for row in metrics.catalogue()}

@@ -24,6 +24,7 @@ from .calibration import (
     adaptive_ece,
     ece,
     fit_temperature,
+    held_out_nll,
     reliability_curve,
 )
 from .classification import accuracy, brier, example_brier, example_correct, example_nll, nll
@@ -82,6 +83,7 @@ __all__ = [
     "fit_threshold",
     "fpr95",
     "fpr_at_recall",
+    "held_out_nll",
     "histogram",
     "in_units",
     "mean_width",

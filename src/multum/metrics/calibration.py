@@ -26,6 +26,7 @@ from torch import Tensor
 from ..errors import MetricError
 from ..outputs.prediction import Prediction
 from .inputs import check_choice, check_confidence, check_correct, check_labels, check_prediction
+from .scaling import BOUNDS, held_out_nll
 
 __all__ = [
     "BOUNDS",
@@ -37,13 +38,13 @@ __all__ = [
     "ece",
     "ece_of_sums",
     "fit_temperature",
+    "held_out_nll",
     "last_of_ties",
     "reliability_curve",
     "share_ties",
 ]
 
 POOLING = ("before", "after")
-BOUNDS = (0.01, 100.0)  # a network that is always right would ask for T = 0, random labels for T = inf
 CELLS = 16
 
 

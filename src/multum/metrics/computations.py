@@ -8,6 +8,7 @@ Counts      of right, true and predicted per class        these counts
 Ranks       of how each class's probability ranks         a probability per example and class
 Detection   of the ranking of test and OOD examples       one score per example
 Shifted     another metric on corrupted examples          nothing of its own
+Calibrated  another metric at the fitted temperature      what that metric needs
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from .diversity import PairSums
 
-__all__ = ["Computation", "Counts", "Detection", "Mean", "Pairs", "Ranks", "Shifted", "Sums", "Whole"]
+__all__ = ["Calibrated", "Computation", "Counts", "Detection", "Mean", "Pairs", "Ranks", "Shifted", "Sums", "Whole"]
 
 
 @dataclass(frozen=True)
@@ -86,4 +87,11 @@ class Shifted:
     of: str
 
 
-Computation: TypeAlias = Mean | Sums | Whole | Pairs | Counts | Ranks | Detection | Shifted
+@dataclass(frozen=True)
+class Calibrated:
+    """Another metric, a Mean or Sums, of the ensemble at its fitted temperature: see calibrated.py."""
+
+    of: str
+
+
+Computation: TypeAlias = Mean | Sums | Whole | Pairs | Counts | Ranks | Detection | Shifted | Calibrated

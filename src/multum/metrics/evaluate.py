@@ -1,14 +1,15 @@
 """`multum.evaluate`: what a trained ensemble is worth on held-out data, on OOD data, and under distribution shift.
 
-Examples stream through in batches; outputs are never kept, only sums and, where a metric ranks all examples, one number
-per example and score. Which metrics there are says registry.py.
+Examples stream through in batches; outputs are not kept, only sums and, where a metric ranks all examples, one number
+per example and score. Which metrics there are says registry.py; what calibration keeps, calibrated.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import repeat
 from typing import Any
 
 import torch
@@ -19,15 +20,17 @@ from ..data.given import as_test_data
 from ..data.sources import Data, Part
 from ..ensemble import Ensemble
 from ..errors import DataError, MetricError
-from ..outputs.prediction import Prediction, RegressionPrediction, predict
+from ..outputs.prediction import Prediction, RegressionPrediction
 from .aggregate import Accumulator, detection, regression_metrics
 from .by_class import by_class, thresholds
+from .calibrated import CalibratedStream, calibrated_regression, curve_of_sizes
 from .computations import Mean, Shifted
 from .ood import histogram
 from .per_class import MOST_CLASSES
 from .registry import CLASSES, NUMBERS, computed
-from .regression import in_units, quantile_curve
+from .regression import quantile_curve
 from .selective import risk_coverage
+from .streams import held_out_of, logits_of, outputs_of
 
 __all__ = ["SEVERITIES", "Measured", "evaluate", "measure"]
 
@@ -90,7 +93,9 @@ def measure(
         shift_examples: how many test examples are corrupted, chosen by the seed; None for all.
         cost_ratio: of two classes, what a missed positive costs in false alarms: the threshold of the least cost is
             among those that are chosen on the validation part, where the data has one.
-        held_out: the members' `outputs` on a validation part that is not here, and its `targets`.
+        held_out: the members' `outputs` on a validation part that is not here, and its `targets`. On it, or on the
+            data's own validation part, the temperature of the calibrated metrics is fitted; without any, by
+            cross-validation on the test part.
         advance: called with the number of examples after every batch, for a progress bar.
     """
     _check(ensemble, data, batch_size, shift_examples)
@@ -104,20 +109,19 @@ def measure(
     if data.task == "regression":
         if ood or shift:
             raise MetricError("OOD sets and corruptions need task classification; got regression")
-        return _regression(ensemble, data, batch_size, advance)
+        return _regression(ensemble, data, held_out, batch_size, seed, advance)
     run = partial(_accumulated, ensemble, data, batch_size=batch_size, advance=advance)
-    test = run(data.test, keep=True, rank_classes=data.outputs <= MOST_CLASSES)
+    held = held_out_of(ensemble, data, held_out, batch_size, advance)
+    calibrated = CalibratedStream(ensemble.members, len(data.test), held, seed)
+    test = run(data.test, keep=True, rank_classes=data.outputs <= MOST_CLASSES, watch=calibrated.add)
+    calibrated.finish(lambda: logits_of(ensemble, data, data.test, batch_size))
     numbers: dict[str, Any] = {"examples": test.count, "members": ensemble.members, **test.compute()}
+    numbers |= calibrated.numbers()
     numbers["by_class"] = by_class(test, data)
-    if numbers["by_class"].get("positive"):
-        validation = None
-        if data.validation is not None:
-            validation = run(data.validation, keep=False, rank_classes=True)
-        elif held_out is not None:
-            validation = Accumulator(keep=False, rank_classes=True, positive=data.positive)
-            validation.add(Prediction.from_logits(held_out["outputs"]), held_out["targets"])
-        if validation is not None:
-            numbers["by_class"]["thresholds"] = thresholds(test, validation, data.positive, cost_ratio)
+    if numbers["by_class"].get("positive") and held is not None:
+        validation = Accumulator(keep=False, rank_classes=True, positive=data.positive)
+        validation.add(*held)
+        numbers["by_class"]["thresholds"] = thresholds(test, validation, data.positive, cost_ratio)
     outside = {}
     for name, x in (ood or {}).items():
         if x.shape[1:] != data.test.x.shape[1:]:
@@ -139,8 +143,8 @@ def measure(
         numbers |= {"shift": table, **_means(table)}
         severity = _severities(numbers["accuracy"], table)
     msp = {name: scores["msp"] for name, scores in outside.items()}
-    curves = _classification_curves(test, msp, severity) | {"by_class": numbers["by_class"]}
-    return Measured(numbers, curves, test.example_values())
+    curves = _classification_curves(test, msp, severity) | {"by_class": numbers["by_class"]} | calibrated.by_members()
+    return Measured(numbers, curves, test.example_values() | calibrated.example_values())
 
 
 def _check(ensemble: Ensemble, data: Data, batch_size: int, shift_examples: int | None) -> None:
@@ -173,15 +177,13 @@ def _accumulated(
     rank_classes: bool = False,
     labelled: bool = True,
     change: Callable[[Tensor], Tensor] = lambda x: x,
+    watch: Callable[[slice, Tensor, Tensor], None] = lambda rows, logits, labels: None,
 ) -> Accumulator:
     sums = Accumulator(keep=keep, rank_classes=rank_classes, positive=data.positive)
-    for rows in _slices(len(part), batch_size):
-        # Examples may be files that are decoded as they are indexed, so each batch is taken once.
-        batch = change(part.x[rows])
-        prediction = predict(ensemble, data.prepare(batch).to(ensemble.device))
-        assert isinstance(prediction, Prediction)
-        sums.add(prediction, part.y[rows] if labelled else None)
-        advance(len(batch))
+    for rows, logits, labels in logits_of(ensemble, data, part, batch_size, change):
+        sums.add(Prediction(logits), labels if labelled else None)
+        watch(rows, logits, labels)
+        advance(rows.stop - rows.start)
     return sums
 
 
@@ -244,34 +246,43 @@ def _risk_coverage(confidence: Tensor, correct: Tensor) -> dict[str, list[float]
     return {"coverage": curve.coverage[chosen].tolist(), "risk": curve.risk[chosen].tolist()}
 
 
-def _regression(ensemble: Ensemble, data: Data, batch_size: int, advance: Callable[[int], None]) -> Measured:
-    parts = []
-    for rows in _slices(len(data.test), batch_size):
-        batch = predict(ensemble, data.prepare(data.test.x[rows]).to(ensemble.device))
-        assert isinstance(batch, RegressionPrediction)
-        parts.append(batch.members.cpu())
-        advance(batch.members.shape[1])
-    standardised, targets = RegressionPrediction(torch.cat(parts, dim=1)), data.test.y
-    prediction = in_units(standardised, mean=data.target_mean, std=data.target_std)
-    every = [(prediction, targets)]
-    if targets.ndim > 1:
-        columns = zip(prediction.members.unbind(3), targets.unbind(1), strict=True)
-        every = [(RegressionPrediction(members), y) for members, y in columns]
-    tables = [regression_metrics(*target) for target in every]
+def _regression(
+    ensemble: Ensemble,
+    data: Data,
+    stored: Mapping[str, Tensor] | None,
+    batch_size: int,
+    seed: int,
+    advance: Callable[[int], None],
+) -> Measured:
+    held = held_out_of(ensemble, data, stored, batch_size, advance)
+    members, targets = torch.cat(list(outputs_of(ensemble, data, data.test, batch_size, advance)), dim=1), data.test.y
+    every = [(RegressionPrediction(own), y) for own, y in _by_target(members, targets)]
+    held_out = repeat(None) if held is None else _by_target(*held)
+    calibrated = [calibrated_regression(p.members, y, h, seed) for (p, y), h in zip(every, held_out, strict=False)]
+    tables = [regression_metrics(*target) | own[0] for target, own in zip(every, calibrated, strict=True)]
     curves = [quantile_curve(*target) for target in every]
     values = {m.key: how.values for m, how in computed(NUMBERS, Mean) if m.per_example}
+    calibrated_by = {"calibrated_by": [table.pop("calibrated_by") for table in tables].pop()}
     numbers: dict[str, Any] = {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
+    numbers |= calibrated_by
     if len(every) > 1:
         names = zip(data.named_targets, tables, strict=True)
         numbers["by_target"] = [{"target": name, **table} for name, table in names]
     observed = torch.stack([curve.observed for curve in curves]).mean(0)
+    examples = {key: torch.stack([of(*target) for target in every]).mean(0) for key, of in values.items()}
+    for key in calibrated[0][1]:
+        examples[key] = torch.stack([own[key] for _, own, _ in calibrated]).mean(0)
     return Measured(
         {"examples": len(targets), "members": ensemble.members, **numbers},
         {"quantiles": {"expected": curves[0].expected.tolist(), "observed": observed.tolist()}}
-        | ({"by_target": numbers["by_target"]} if len(every) > 1 else {}),
-        {key: torch.stack([of(*target) for target in every]).mean(0) for key, of in values.items()},
+        | ({"by_target": numbers["by_target"]} if len(every) > 1 else {})
+        | curve_of_sizes(range(1, ensemble.members + 1), torch.stack([nll for *_, nll in calibrated]).mean(0)),
+        examples,
     )
 
 
-def _slices(count: int, size: int) -> Iterator[slice]:
-    return (slice(start, min(start + size, count)) for start in range(0, count, size))
+def _by_target(members: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Means and variances ``[members, examples, 2]`` of each target, and the target itself."""
+    if targets.ndim == 1:
+        return [(members, targets)]
+    return list(zip(members.unbind(3), targets.unbind(1), strict=True))

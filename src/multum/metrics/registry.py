@@ -18,11 +18,11 @@ from ..outputs.prediction import RegressionPrediction
 from . import ood, regression
 from .calibration import adaptive_ece, bin_sums, ece_of_sums
 from .classification import example_brier, example_nll
-from .computations import Computation, Counts, Detection, Mean, Pairs, Ranks, Shifted, Sums, Whole
+from .computations import Calibrated, Computation, Counts, Detection, Mean, Pairs, Ranks, Shifted, Sums, Whole
 from .per_class import balanced_accuracy, f1
 from .selective import aurc
 
-__all__ = ["CLASSES", "METRICS", "NUMBERS", "Metric", "catalogue", "computed"]
+__all__ = ["CLASSES", "METRICS", "NUMBERS", "Metric", "catalogue", "computed", "metric_of"]
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,13 @@ class Metric:
     per_example: bool = False  # kept for every test example, so that two methods can be compared example by example
     of_members: bool = True  # a Mean, Sums or Whole: also of each member alone, with the gain of the ensemble
     column: bool = True  # whether a comparison shows it
+    main: bool = False  # whether its first table does, which has at most seven columns: quality, worth, OOD data, price
     uneven: bool = False  # shown there only for two classes, or for classes of very different sizes
     read: Callable[[Mapping[str, Any]], float | None] | None = None  # from a cell's result; None: its number `key`
 
     def described(self) -> dict[str, Any]:
         """What a person is told about it, as plain data."""
-        return {name: getattr(self, name) for name in ("key", "title", "unit", "better", "group", "help")}
+        return {name: getattr(self, name) for name in ("key", "title", "unit", "better", "group", "help", "main")}
 
     def value(self, result: Mapping[str, Any]) -> float | None:
         """Its value in the result of one cell; None where it was not measured."""
@@ -80,6 +81,14 @@ def computed(task: str, *kinds: type) -> Iterator[tuple[Metric, Any]]:
     return ((metric, metric.of) for metric in METRICS if metric.task in (None, task) and isinstance(metric.of, kinds))
 
 
+def metric_of(task: str, key: str) -> Metric:
+    """
+    >>> metric_of("regression", "nll").title
+    'NLL'
+    """
+    return next(metric for metric in METRICS if metric.task in (None, task) and metric.key == key)
+
+
 def _part(name: str, key: str) -> Callable[[Mapping[str, Any]], float | None]:
     return lambda result: result[name].get(key)
 
@@ -104,13 +113,19 @@ def _intervals(level: int) -> tuple[Metric, Metric]:
     of_mixture: dict[str, Any] = {"of_members": False, "column": level == 95}
     inside_help, width_help = f"targets inside their {level} % interval", f"mean width of the {level} % intervals"
     return (
-        Metric(f"coverage_{level}", "coverage", "%", None, "quality", inside_help, NUMBERS, Mean(inside), **of_mixture),
+        Metric(
+            *(f"coverage_{level}", "coverage", "%", None, "quality", inside_help, NUMBERS, Mean(inside)),
+            **of_mixture,
+            main=level == 95,
+        ),
         Metric(f"width_{level}", "width", "", "lower", "quality", width_help, NUMBERS, Mean(width), **of_mixture),
     )
 
 
 CLASSES, NUMBERS = "classification", "regression"
 _NLL = ("nll", "NLL", "", "lower", "quality", "negative log-likelihood per test example, in nats")
+_CALIBRATED_NLL = ("calibrated_nll", "calibrated NLL", "", "lower", "quality", "NLL after temperature scaling, in nats")
+_LOSS: dict[str, Any] = {"per_example": True, "main": True}
 _HIDDEN: dict[str, Any] = {"column": False}  # measured, and in no table of a comparison
 _MIXTURE: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of a regression's mixture alone
 
@@ -120,14 +135,21 @@ METRICS: tuple[Metric, ...] = (
         *("accuracy", "accuracy", "%", "higher", "quality", "share of test examples that are right", CLASSES),
         of=Mean(lambda examples: examples.correct),
         per_example=True,
+        main=True,
     ),
     Metric(
         *("rmse", "RMSE", "", "lower", "quality", "root mean squared error, in the target's units", NUMBERS),
         of=Mean(lambda prediction, targets: (prediction.mean - targets).square(), math.sqrt),
         per_example=True,
+        main=True,
     ),
-    Metric(*_NLL, CLASSES, Mean(lambda examples: example_nll(examples.log_probs, examples.labels)), per_example=True),
-    Metric(*_NLL, NUMBERS, Mean(regression.example_nll), per_example=True),
+    Metric(*_NLL, CLASSES, Mean(lambda examples: example_nll(examples.log_probs, examples.labels)), **_LOSS),
+    Metric(*_NLL, NUMBERS, Mean(regression.example_nll), **_LOSS),
+    *(Metric(*_CALIBRATED_NLL, task, Calibrated("nll"), **_LOSS) for task in (CLASSES, NUMBERS)),
+    Metric(
+        *("equivalent", "worth", "", "higher", "quality", "how many independent networks have the same calibrated NLL"),
+        main=True,
+    ),
     Metric(
         *("ece", "ECE", "%", "lower", "quality", "gap between confidence and accuracy, 15 bins", CLASSES),
         of=Sums(lambda confidence, correct, bins: bin_sums(confidence, correct, bins=bins), ece_of_sums),
@@ -136,6 +158,20 @@ METRICS: tuple[Metric, ...] = (
         *("brier", "Brier", "", "lower", "quality", "squared error of the probabilities, 0 to 2", CLASSES),
         of=Mean(lambda examples: example_brier(examples.probs, examples.labels)),
         per_example=True,
+    ),
+    Metric(
+        *("calibrated_ece", "calibrated ECE", "%", "lower", "quality", "ECE after temperature scaling"),
+        task=CLASSES,
+        of=Calibrated("ece"),
+    ),
+    Metric(
+        *("calibrated_brier", "calibrated Brier", "", "lower", "quality", "Brier score after temperature scaling"),
+        task=CLASSES,
+        of=Calibrated("brier"),
+    ),
+    Metric(
+        *("temperature", "temperature", "", None, "quality", "what logits are divided by, or deviations multiplied"),
+        **_HIDDEN,
     ),
     Metric(
         *("adaptive_ece", "adaptive ECE", "%", "lower", "quality", "ECE over 15 bins of equally many examples"),
@@ -173,7 +209,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("gain_nll", "gain", "", "lower", "quality", "NLL of the ensemble minus the mean NLL of its members"),
     # -- cost, measured by `multum.cost`, `compare_speed` and the training itself
     *(
-        Metric(key, title, unit, "lower", "cost", help, read=_part(*place))
+        Metric(key, title, unit, "lower", "cost", help, read=_part(*place), main=key in ("macs", "latency"))
         for key, title, unit, place, help in (
             ("params", "parameters", "count", ("cost", "params"), "numbers that are stored"),
             ("macs", "mult-adds", "count", ("cost", "macs"), "multiply-adds of one prediction of all members"),
@@ -183,7 +219,7 @@ METRICS: tuple[Metric, ...] = (
     ),
     # -- OOD data
     *(
-        Metric(key, title, "%", better, "OOD data", help, CLASSES, Detection(of))
+        Metric(key, title, "%", better, "OOD data", help, CLASSES, Detection(of), main=key == "auroc")
         for key, title, better, of, help in (
             ("auroc", "AUROC", "higher", ood.auroc_of_hits, "how often an OOD example scores above a test example"),
             ("aupr", "AUPR", "higher", ood.aupr_of_hits, "average precision of finding OOD examples"),

@@ -70,6 +70,7 @@ def evaluate_run(
 def tables(numbers: dict[str, Any]) -> Iterator[Table]:
     """The metrics as tables: the ensemble beside its members' mean, cost, OOD data, corruptions."""
     title = f"{numbers['method']} on {numbers['data']}: {numbers['examples']} examples, {numbers['members']} members"
+    title += f"; calibration: {numbers['calibrated_by']}" if "calibrated_by" in numbers else ""
     yield text_table(
         ["metric", "ensemble", "members' mean", "gain"],
         (
