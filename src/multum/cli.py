@@ -174,9 +174,7 @@ def compare(
     if as_json:
         print_json(document)
     else:
-        from rich.text import Text
-
-        show(reports.terminal(document), Text(document["advice"]["sentence"], "bold"), *document["advice"]["notes"])
+        show(reports.terminal(document), *reports.advice_lines(document))
         show("", *reports.model_lines(document), f"report: {out / 'report.html'}", wrap=False)
     if any(part["status"] != "done" for part in [*document["rows"], document["final"]] if part is not None):
         raise typer.Exit(1)

@@ -8,13 +8,14 @@ import pytest
 
 from multum import reports
 from reports import documents  # tests/reports, not multum.reports
+from reports.answers import answered
 
 
 @pytest.fixture(scope="session")
 def document() -> dict:
     """Five methods of fourteen, to save time: one failed, one in part and with more members than the others."""
     names = ["single", "deep", "packed", "hypernet", "swag"]
-    return documents.classification(seeds=2, partly="swag", names=names)
+    return answered(documents.classification(seeds=2, partly="swag", names=names))
 
 
 @pytest.fixture(scope="session")

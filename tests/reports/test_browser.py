@@ -58,10 +58,11 @@ def column(page: Any, at: int) -> list[str]:
 
 def test_a_heading_sorts_its_column(opened: Any, document: dict) -> None:
     page = opened(DESK)
-    keys = [c["key"] for c in document["columns"]]
+    page.locator("#all-columns").check()
+    keys = page.eval_on_selector_all("th[data-key]", "all => all.map(heading => heading.dataset.key)")
     for key in ("accuracy", "params"):
         at = keys.index(key) + 1
-        heading = page.locator("table.comparison thead tr").nth(1).locator("th").nth(at)
+        heading = page.locator(f"th[data-key={key}]")
         means = [row["values"][key]["mean"] for row in document["rows"] if key in row["values"]]
         first, second = ("descending", "ascending") if key == "accuracy" else ("ascending", "descending")
         for order in (first, second, first):
@@ -157,7 +158,7 @@ def test_numbers_of_a_figure_as_table_and_csv(opened: Any, document: dict, tmp_p
 
 def test_every_model_has_its_command(opened: Any, document: dict) -> None:
     page = opened(PHONE)
-    commands = page.locator("table.models code").all_inner_texts()
+    commands = page.locator("#models code").all_inner_texts()
     folders = [f"{document['folder']}/{row['folder']}" for row in document["rows"] if row["folder"]]
     assert commands == [f"multum predict '{folder}' FILE" for folder in folders]
 
@@ -169,4 +170,17 @@ def test_the_page_reads_without_scripts(browser: Any, folder: Path, document: di
     assert page.locator("table.comparison tbody tr").count() == len(document["rows"])
     assert not page.locator("#theme").is_visible()
     assert page.locator("#pareto .plot.wide svg").is_visible()
+    shown_headings = page.locator("th[data-key]:visible")
+    assert shown_headings.count() == sum(column["main"] for column in document["columns"])
+    page.locator("#all-columns").check()
+    assert shown_headings.count() == len(document["columns"])
     context.close()
+
+
+def test_eight_columns_fit_a_desk_without_scrolling(opened: Any) -> None:
+    page = opened(DESK)
+    assert page.locator("table.comparison thead tr").nth(1).locator("th:visible").count() == 8
+    assert page.locator("#comparison .scroll").evaluate("e => e.scrollWidth <= e.clientWidth")
+    page.locator("#all-columns").check()
+    widths = page.locator("#comparison .scroll").evaluate("e => [e.clientWidth, document.body.clientWidth]")
+    assert 1080 < widths[0] <= widths[1], "all columns have the width of the window"

@@ -206,7 +206,7 @@ def test_area_is_parameters(figures: dict, document: dict) -> None:
     circles = {c.get_gid(): c.get_sizes()[0] for c in figures["pareto"].plot().axes[0].collections if c.get_gid()}
     params = [row["values"].get("params", {}).get("mean") for row in document["rows"]]
     ratios = [size / params[int(name.removeprefix("point-"))] for name, size in circles.items()]
-    assert len(ratios) == 4
+    assert len(ratios) == 6
     np.testing.assert_allclose(ratios, ratios[0])
 
 

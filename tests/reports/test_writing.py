@@ -15,6 +15,7 @@ import pytest
 from multum import reports
 from multum.errors import ConfigError, FileError
 from reports import documents
+from reports.answers import answered
 
 FIGURES = [
     *("pareto", "pareto-nll", "reliability", "risk-coverage", "ood"),
@@ -173,6 +174,41 @@ def test_best_is_bold_and_tied_is_marked(page: Page, document: dict) -> None:
     assert sum("best" in (a.get("class") or "").split() for a in cells) == sum(v["best"] for v in values) > 5
     tied = sum(v["tied"] for v in values)
     assert len([a for a in page.of("sup") if a.get("title")]) == tied > 0
+
+
+def test_the_page_says_what_is_sure_how_it_was_tuned_and_tested(page: Page, document: dict) -> None:
+    words = " ".join(" ".join(page.words).split())
+    at = [words.index(part) for part in (document["advice"]["sentence"], document["advice"]["sure"][0])]
+    assert at == sorted(at) and document["advice"]["unsure"][0] in words and document["test"] in words
+    for name in ("control", "some seeds failed"):
+        assert words.count(name) > 1, "beside the method and in the legend"
+    assert "one model" not in words, "no mark of the legend that no method has"
+    assert "lr 0.006, alpha 3" in words and "Every method had the same effort: 3 settings" in words
+    assert words.count("one beyond it may be better") == 2, "once in the list, and once beside what was tried"
+
+
+def test_main_columns_come_first_and_the_rest_behind_a_click(page: Page, document: dict) -> None:
+    main = [c["key"] for c in document["columns"] if c["main"]]
+    headings = [a for a in page.of("th") if "data-key" in a]
+    assert len(main) == 7 and [a["data-key"] for a in headings[:7]] == main
+    assert ["extra" in a["class"] for a in headings] == [False] * 7 + [True] * (len(document["columns"]) - 7)
+
+
+def test_marks_of_methods_in_the_page(tmp_path: Path) -> None:
+    names = ["single", "mimo", "batchensemble"]
+    reports.write(answered(documents.classification(seeds=2, failed="", partly="", names=names)), tmp_path)
+    words = " ".join(Page((tmp_path / "report.html").read_text()).words)
+    assert words.count("not converged") == 2, "beside the method and in the legend"
+    assert words.count("one model") == 3, "and in its own meaning"
+
+
+def test_a_document_without_the_newer_keys_still_has_its_page(tmp_path: Path) -> None:
+    document = documents.classification(seeds=2, names=["single", "packed", "hypernet"])
+    reports.write(document, tmp_path)
+    page = Page((tmp_path / "report.html").read_text())
+    main = [a["data-key"] for a in page.of("th") if "data-key" in a and "extra" not in a["class"]]
+    assert main == ["accuracy", "nll", "ece", "auroc", "params", "macs"]
+    assert not {"tuning", "test"} & {a.get("id") for _, a in page.elements}
 
 
 def test_every_figures_numbers_are_in_the_page(page: Page, document: dict) -> None:

@@ -58,6 +58,7 @@ PAGE = {
     "--accent": ("#1a5fb4", "#82b4ff"),
     "--shade": ("#0000001f", "#00000080"),
     "--warn": ("#b3261e", "#ff8a80"),
+    "--sure": ("#17a07f", "#6ee7d0"),
 }
 
 # One unit is a CSS pixel: a drawing has 72 of them to matplotlib's inch.

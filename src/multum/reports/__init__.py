@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..figures.figure import Figure
 from ..figures.formats import shown
 from .charts import figures
-from .console import model_lines, terminal
+from .console import advice_lines, model_lines, terminal
 from .writing import write
 
-__all__ = ["Figure", "figures", "model_lines", "shown", "terminal", "write"]
+__all__ = ["Figure", "advice_lines", "figures", "model_lines", "shown", "terminal", "write"]

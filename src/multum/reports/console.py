@@ -1,7 +1,8 @@
-"""The comparison on a terminal: one table where it is wide enough, and otherwise one for some columns at a time."""
+"""The comparison on a terminal: its main columns in one table where it is wide enough, and otherwise in several."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,13 +12,17 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..figures.formats import NOTHING, heading, shown, sized
+from ..figures.formats import NOTHING
 from ..figures.tables import text_table
-from .page import predictors
+from .summary import advice_of, predictors
+from .table import BEST, TIED, columns_of, group_name, marks, text
 
-__all__ = ["model_lines", "terminal"]
+__all__ = ["advice_lines", "model_lines", "terminal"]
 
-LEGEND = "* best mean   ≈ not significantly worse than the best   ± standard error over seeds"
+DECIDING = ("calibrated_nll", "nll")  # the first that is there keeps its error where the terminal is too narrow for all
+CALIBRATED, SHORT = "calibrated", "cal."
+LONGEST = 17  # characters of a label in one line
+WIDEST = 9  # characters of a heading in one line, where its words allow it
 
 
 def terminal(document: Mapping[str, Any]) -> RenderableType:
@@ -29,11 +34,26 @@ def terminal(document: Mapping[str, Any]) -> RenderableType:
     >>> console = Console(width=60)
     >>> console.print(terminal({"title": "digits", "columns": [column], "rows": [row]}))  # doctest: +ELLIPSIS
     digits
+                  accuracy...
+    method             (%)...
     ...
-     method     accuracy (%)...
-     packed   97.12 ± 0.21 *...
+    packed  97.12 ± 0.21 *...
     """
     return _Comparison(document)
+
+
+def advice_lines(document: Mapping[str, Any]) -> list[Text]:
+    """The sentence, then what is sure, what is not and how to find out, and the notes.
+
+    >>> advice = {"label": "deep", "sentence": "Take deep.", "unsure": ["Whether packed is worse: run 9 seeds."]}
+    >>> [line.plain for line in advice_lines({"advice": advice})]
+    ['Take deep.', 'not sure: Whether packed is worse: run 9 seeds.']
+    """
+    advice = advice_of(document)
+    lines = [Text(advice["sentence"], "bold")]
+    lines += [Text.assemble(("sure: ", "green"), sentence) for sentence in advice["sure"]]
+    lines += [Text.assemble(("not sure: ", "yellow"), sentence) for sentence in advice["unsure"]]
+    return lines + [Text(note) for note in advice["notes"]]
 
 
 def model_lines(document: Mapping[str, Any]) -> list[Text]:
@@ -46,57 +66,71 @@ def model_lines(document: Mapping[str, Any]) -> list[Text]:
 class _Comparison:
     def __init__(self, document: Mapping[str, Any]):
         self.document = document
-        self.columns: list[Mapping[str, Any]] = [*sized(document)]
+        columns = columns_of(document)
+        self.columns: list[Mapping[str, Any]] = [column for column in columns if column["main"]]
+        self.more = len(columns) - len(self.columns)
         self.rows = [row for row in document["rows"] if row["status"] != "failed"]
+        self.notes = {mark.name: mark.help for row in self.rows for mark in marks(row)}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.document["title"], style="bold")
-        for columns in self._fitting(console, options):
-            yield self._table(columns)
+        keys = [column["key"] for column in self.columns]
+        every = frozenset(keys)
+        deciding = frozenset(key for key in DECIDING if key in every and not {*DECIDING[: DECIDING.index(key)]} & every)
+        tables = self._fitting(console, options, every)
+        if len(tables) > 1:
+            tables = self._fitting(console, options, deciding)
+        for table in tables:
+            yield table
             yield Text()
-        values = [value for row in self.rows for value in row["values"].values()]
-        marks = [("*", "best"), ("≈", "tied"), ("±", "error")]
-        used = [
-            part for part, (_, name) in zip(LEGEND.split("   "), marks, strict=True) if any(v.get(name) for v in values)
-        ]
-        if used:
-            yield Text("   ".join(used), style="dim")
+        yield from self._legend()
         troubles = [row for row in self.document["rows"] if row["status"] != "done"]
         yield Group(*(self._trouble(row) for row in troubles))
 
-    def _fitting(self, console: Console, options: ConsoleOptions) -> list[list[Mapping[str, Any]]]:
-        """The columns in as few tables as the terminal takes, no group of them torn apart where it fits."""
-        tables: list[list[Mapping[str, Any]]] = []
+    def _fitting(self, console: Console, options: ConsoleOptions, errors: frozenset[str]) -> list[Table]:
+        """The columns in as few tables as the terminal takes, with the errors of these columns."""
+        tables: list[list[Mapping[str, Any]]] = [[]]
 
         def fits(columns: Sequence[Mapping[str, Any]]) -> bool:
-            return (
-                Measurement.get(console, options.update(max_width=10_000), self._table(columns)).maximum
-                <= options.max_width
-            )
+            wide = options.update(max_width=10_000)
+            return Measurement.get(console, wide, self._table(columns, errors)).maximum <= options.max_width
 
-        groups: dict[str, list[Mapping[str, Any]]] = {}
         for column in self.columns:
-            groups.setdefault(column.get("group") or "", []).append(column)
-        for group in groups.values():
-            if tables and fits([*tables[-1], *group]):
-                tables[-1] += group
-                continue
-            tables.append([])
-            for column in group:
-                if tables[-1] and not fits([*tables[-1], column]):
-                    tables.append([])
-                tables[-1].append(column)
-        return tables
+            if tables[-1] and not fits([*tables[-1], column]):
+                tables.append([])
+            tables[-1].append(column)
+        return [self._table(columns, errors) for columns in tables]
 
-    def _table(self, columns: Sequence[Mapping[str, Any]]) -> Table:
-        groups = [column.get("group") or "" for column in columns]
-        over = [group if i == 0 or group != groups[i - 1] else "" for i, group in enumerate(groups)]
-        head = [Text.assemble((g, "dim"), "\n", heading(c)) for g, c in zip(over, columns, strict=True)]
+    def _table(self, columns: Sequence[Mapping[str, Any]], errors: frozenset[str]) -> Table:
+        heads = [["method"], *map(_head, columns)]
+        most = max(len(head) for head in heads)
         rows = [
-            [row["label"], *(_cell(row["values"].get(column["key"]), column) for column in columns)]
+            [self._label(row), *(_cell(row, column, error=column["key"] in errors) for column in columns)]
             for row in self.rows
         ]
-        return text_table(["\nmethod", *head], rows, align="lr")
+        table = text_table(["\n".join([""] * (most - len(head)) + head) for head in heads], rows, align="lr")
+        table.padding = (0, 1, 0, 0)  # every number has room for its mark already
+        return table
+
+    def _label(self, row: Mapping[str, Any]) -> str:
+        """A method's name in lines that break behind its marks, and the numbers of what the legend says of it."""
+        numbers = "".join(f" [{1 + list(self.notes).index(mark.name)}]" for mark in marks(row))
+        lines = [""]
+        for part in re.split(r"(?<=[:,;/])", row["label"] + numbers):
+            if lines[-1] and len(lines[-1]) + len(part) > LONGEST:
+                lines.append(" ")
+            lines[-1] += part
+        return "\n".join(lines)
+
+    def _legend(self) -> list[Text]:
+        values = [value for row in self.rows for value in row["values"].values()]
+        words = {"best": f"* {BEST}", "tied": f"≈ {TIED}", "error": "± standard error over seeds"}
+        used = [word for name, word in words.items() if any(value.get(name) for value in values)]
+        if any(column["key"].startswith(CALIBRATED) for column in self.columns):
+            used.append(f"{SHORT} {CALIBRATED}")
+        notes = [f"[{i}] {name}: {meaning}" for i, (name, meaning) in enumerate(self.notes.items(), 1)]
+        more = [f"{self.more} more column{'' if self.more == 1 else 's'} in report.html"] if self.more else []
+        return [Text(line, style="dim") for line in ("   ".join(used), *notes, *more) if line]
 
     def _trouble(self, row: Mapping[str, Any]) -> Text:
         word = "failed" if row["status"] == "failed" else "failed in part"
@@ -105,10 +139,28 @@ class _Comparison:
         )
 
 
-def _cell(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> Text:
-    text = shown(value, column, unit=False)
-    if not value or text == NOTHING:
-        return Text(f"{text}  ", style="dim")
+def _head(column: Mapping[str, Any]) -> list[str]:
+    """A heading in short lines: the group where the title needs it, the words of the title, the unit.
+
+    >>> _head({"key": "auroc", "title": "AUROC", "unit": "%", "group": "OOD data"})
+    ['OOD data', 'AUROC (%)']
+    >>> _head({"key": "calibrated_nll", "title": "calibrated NLL", "unit": "", "group": "quality"})
+    ['cal. NLL']
+    """
+    title, unit = column.get("title", column["key"]).replace(CALIBRATED, SHORT), column.get("unit", "")
+    lines = [group_name(column)]
+    for word in [*title.split(), *([f"({unit})"] if unit and unit != "count" else [])]:
+        if len(lines) > 1 and len(lines[-1]) + 1 + len(word) <= WIDEST:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return [line for line in lines if line]
+
+
+def _cell(row: Mapping[str, Any], column: Mapping[str, Any], *, error: bool) -> Text:
+    value, words = row["values"].get(column["key"]), text(row, column, error=error)
+    if not value or words == NOTHING:
+        return Text(f"{words}  ", style="dim")
     if value.get("best"):
-        return Text(f"{text} *", style="bold")
-    return Text(f"{text} ≈" if value.get("tied") else f"{text}  ")
+        return Text(f"{words} *", style="bold")
+    return Text(f"{words} ≈" if value.get("tied") else f"{words}  ")

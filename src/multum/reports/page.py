@@ -5,10 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-import shlex
 from collections.abc import Mapping, Sequence
-from datetime import datetime
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -16,17 +14,18 @@ import pandas as pd
 from markupsafe import Markup
 
 from ..figures.figure import NARROW, Figure
-from ..figures.formats import NOTHING, shown, sized
+from ..figures.formats import NOTHING
 from ..figures.palette import COLOURS, PAGE, look
 from ..figures.svg import inline, svg
+from .summary import advice_of, facts, listed, predictors, tiles
+from .table import BEST, TIED, columns_of, group_name, interval, marks, text
+from .tuning import EDGE, settings_words, tuned, tuning_words
+from .words import explained
 
-__all__ = ["facts", "listed", "page", "predictors"]
+__all__ = ["page"]
 
 HERE = Path(__file__).parent
-TILES = ("accuracy", "rmse", "nll", "ece", "macs", "params", "latency")
-MOST_TILES = 5
 LONG_LIST = 16  # entries from which on a list has the width of the page
-PLAIN = "single"  # the method that others are measured against
 ARROWS = {"higher": "↑", "lower": "↓"}
 
 
@@ -42,24 +41,18 @@ def page(document: Mapping[str, Any], figures: Sequence[Figure], drawings: Mappi
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.filters["breakable"] = _breakable
-    columns = _columns(document)
-    rows = [_row(row, i, columns, document) for i, row in enumerate(document["rows"])]
-    values = [value for row in document["rows"] for value in row["values"].values()]
     cells = [_cell(cell) for cell in document.get("cells", [])]
     return environment.get_template("page.html").render(
         title=document["title"],
         facts=facts(document),
-        advice={"sentence": "", "notes": [], **(document.get("advice") or {})},
-        tiles=_tiles(document),
-        groups=[
-            {"title": title, "size": len(list(group))}
-            for title, group in itertools.groupby(c["group"] for c in columns)
-        ],
-        columns=columns,
-        rows=rows,
-        errors=any(value.get("error") is not None for value in values),
-        tied=any(value.get("tied") for value in values),
+        advice=advice_of(document),
+        tiles=tiles(document),
+        **_table(document),
         figures=[_drawn(figure, drawings[figure.name]) for figure in figures],
+        tuning=tuned(document),
+        tuning_words=tuning_words(document),
+        edge=EDGE,
+        test=document.get("test") or "",
         predictors=predictors(document),
         command=document.get("command"),
         lists=sorted(
@@ -79,85 +72,39 @@ def page(document: Mapping[str, Any], figures: Sequence[Figure], drawings: Mappi
     )
 
 
-def facts(document: Mapping[str, Any]) -> list[str]:
-    """What was compared, in a few words each.
-
-    >>> facts({"settings": {"seeds": [0, 1], "epochs": 10}, "examples": {"train": 1258, "test": 539}})
-    ['2 seeds', '10 epochs', '1,258 train and 539 test examples']
-    """
-    settings, words = document.get("settings") or {}, []
-    sizes = document.get("examples")
-    for name in ("seeds", "epochs"):
-        n = settings.get(name)
-        n = len(n) if isinstance(n, (list, tuple)) else n
-        if n is not None:
-            words.append(f"{n} {name if n != 1 else name[:-1]}")
-    if sizes:
-        words.append(" and ".join(f"{n:,} {name}" for name, n in sizes.items()) + " examples")
-    if document.get("classes"):
-        words.append(f"{len(document['classes'])} classes")
-    if settings.get("budget"):
-        words.append(f"budget {settings['budget']}")
-    if document.get("created"):
-        words.append(_day(document["created"]))
-    return words
-
-
-def listed(document: Mapping[str, Any]) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Settings, versions and machine, each as names and words."""
-    settings = {name: value for name, value in (document.get("settings") or {}).items() if name != "recipe"}
-    shown_settings = {"task": document.get("task"), **settings, "created": document.get("created")}
-    parts = [
-        ("Settings", shown_settings),
-        ("Recipe", (document.get("settings") or {}).get("recipe") or {}),
-        ("Versions", document.get("versions") or {}),
-        ("Machine", document.get("machine") or {}),
-    ]
-    return [(title, [(str(name), _words(value)) for name, value in part.items()]) for title, part in parts if part]
-
-
-def predictors(document: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Every method with the command that predicts with its model, which names the folder where it lies.
-
-    >>> rows = [{"label": "deep", "folder": "deep-seed0-1f"}, {"label": "packed", "folder": None}]
-    >>> predictors({"folder": "runs/my data", "rows": rows})
-    [('deep', "multum predict 'runs/my data/deep-seed0-1f' FILE")]
-    """
-    final = document.get("final") or {}
-    models = [(row["label"], row.get("folder")) for row in document["rows"]]
-    models += [(f"{final['label']}, final", final["folder"])] if final.get("status") == "done" else []
-    place = PurePath(document.get("folder") or "")
-    return [(label, f"multum predict {shlex.quote(str(place / folder))} FILE") for label, folder in models if folder]
-
-
-def _words(value: Any) -> str:
-    if value is None or value == [] or value == "":
-        return "none"
-    if isinstance(value, (list, tuple)):
-        return ", ".join(str(item) for item in value)
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_words(item)}" for name, item in value.items())
-    return str(value)
+def _table(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The table with its legend."""
+    columns = _columns(document)
+    rows = [_row(row, i, columns, document) for i, row in enumerate(document["rows"])]
+    values = [value for row in document["rows"] for value in row["values"].values()]
+    groups = itertools.groupby(columns, key=lambda c: (c["main"], c["group"]))
+    legend = {mark.name: mark for row in document["rows"] for mark in marks(row)}
+    return {
+        "columns": columns,
+        "rows": rows,
+        "groups": [{"main": main, "title": title, "size": len(list(own))} for (main, title), own in groups],
+        "main": [column for column in columns if column["main"]],
+        "rest": [column for column in columns if not column["main"]],
+        "legend": list(legend.values()),
+        "best": BEST,
+        "tied_words": TIED,
+        "errors": any(value.get("error") is not None for value in values),
+        "tied": any(value.get("tied") for value in values),
+        "intervals": any(interval(row["values"].get(c["key"]), c) for row in document["rows"] for c in columns),
+    }
 
 
 def _breakable(label: str) -> Markup:
     """A label that may go to the next line behind its marks."""
-    return Markup("<wbr>").join(re.split(r"(?<=[:,;=/])", label))
-
-
-def _day(created: str) -> str:
-    try:
-        day = datetime.fromisoformat(created)
-    except ValueError:
-        return created
-    return f"{day.day} {day:%B %Y}"
+    return Markup("<wbr>").join(re.split(r"(?<=[:,;=/@])", label))
 
 
 def _columns(document: Mapping[str, Any]) -> list[dict[str, Any]]:
     columns: list[dict[str, Any]] = []
-    for column in sized(document):
+    for column in columns_of(document):
         unit = column.get("unit", "")
         group = column.get("group") or ""
+        before = columns[-1] if columns else {}
         columns.append(
             {
                 "help": "",
@@ -165,10 +112,11 @@ def _columns(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **column,
                 "group": group,
                 "title": column.get("title", column["key"]),
+                "plain": explained(column),
                 "shown_unit": unit if unit != "count" else "",
                 "arrow": ARROWS.get(column.get("better") or "", ""),
-                "starts": not columns or columns[-1]["group"] != group,
-                "group_name": group if group not in ("quality", "cost") else "",
+                "starts": (before.get("main"), before.get("group")) != (column["main"], group),
+                "group_name": group_name(column),
             }
         )
     return columns
@@ -180,52 +128,29 @@ def _row(row: Mapping[str, Any], index: int, columns: list[dict[str, Any]], docu
         "label": row["label"],
         "reason": row.get("reason") or "",
         "failed": row["status"] == "failed",
-        "partly": row["status"] == "partly",
-        "advised": row["label"] == (document.get("advice") or {}).get("label"),
+        "marks": [{"name": m.name, "warns": m.warns, "help": row.get("reason") or m.help} for m in marks(row)],
+        "advised": row["label"] == advice_of(document)["label"],
+        "tuned": settings_words(row.get("tuned")),
         "colour": style.css,
         "fill": style.fill,
-        "cells": [_value(row["values"].get(column["key"]), column) for column in columns],
+        "cells": [_value(row, column) for column in columns],
     }
 
 
-def _value(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> dict[str, Any]:
-    mean, _, error = shown(value, column, unit=False).partition(" ± ")
-    known = mean != NOTHING and value is not None
+def _value(row: Mapping[str, Any], column: Mapping[str, Any]) -> dict[str, Any]:
+    value = row["values"].get(column["key"])
+    mean, _, error = text(row, column).partition(" ± ")
+    known = value is not None and value.get("mean") is not None and mean != NOTHING
     best = known and bool(value.get("best"))  # type: ignore[union-attr]
+    names = {"best": best, "starts": column["starts"], "extra": not column["main"]}
     return {
         "mean": mean,
         "error": error,
+        "interval": interval(value, column) if known else "",
         "value": value["mean"] if known else None,  # type: ignore[index]
         "tied": known and bool(value.get("tied")) and not best,  # type: ignore[union-attr]
-        "class": " ".join(name for name, on in (("best", best), ("starts", column["starts"])) if on),
+        "class": " ".join(name for name, on in names.items() if on),
     }
-
-
-def _tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
-    """The numbers of the advised method, beside those of a single network."""
-    rows = {row["label"]: row for row in document["rows"]}
-    advised = rows.get((document.get("advice") or {}).get("label") or "")
-    if advised is None:
-        return []
-    plain = next((row for row in document["rows"] if row.get("name", row["label"]) == PLAIN and row["values"]), None)
-    tiles = []
-    for column in sized(document):
-        value = advised["values"].get(column["key"])
-        if column["key"] not in TILES or value is None or value.get("mean") is None:
-            continue
-        other = plain["values"].get(column["key"]) if plain is not None and plain is not advised else None
-        unit = column.get("unit", "")
-        tiles.append(
-            {
-                "key": column["key"],
-                "title": column["title"],
-                "value": shown({**value, "error": None}, column, unit=False),
-                "unit": unit if unit != "count" else "",
-                "other": f"{plain['label']}: {shown({**other, 'error': None}, column)}" if other and plain else "",
-            }
-        )
-    tiles.sort(key=lambda tile: TILES.index(tile["key"]))
-    return tiles[:MOST_TILES]
 
 
 def _cell(cell: Mapping[str, Any]) -> dict[str, Any]:

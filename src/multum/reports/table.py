@@ -1,0 +1,106 @@
+"""The table of a comparison as every writer of it reads it: its main columns first, its marks, intervals as words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..figures.formats import NOTHING, shown, sized
+
+__all__ = ["BEST", "EQUIVALENT", "MARKS", "TIED", "Mark", "columns_of", "group_name", "interval", "marks", "text"]
+
+EQUIVALENT = "equivalent"  # the column whose words are a row's own, as "> 4"
+# The main columns of a document that does not name them, at most so many as another one does.
+USUAL = ("accuracy", "rmse", "calibrated_nll", "nll", "ece", "coverage_95", "coverage", "auroc", "params", "macs")
+MOST_MAIN = 7
+BEST = "best mean"
+TIED = "not measurably worse than the best"
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What is said of a method beside its name, and what that means."""
+
+    name: str
+    help: str
+    warns: bool = False
+
+
+MARKS = {
+    "control": Mark(
+        "control", "no method to take: it shows what the same cost buys with ordinary networks, wider or thinner ones"
+    ),
+    "converged": Mark(
+        "not converged", "it was still improving when training ended, so its numbers may be too bad", warns=True
+    ),
+    "one_model": Mark("one model", "its members answer so much alike that they are one model, not an ensemble", True),
+    "partly": Mark("some seeds failed", "its numbers come from the other seeds", warns=True),
+}
+
+
+def marks(row: Mapping[str, Any]) -> list[Mark]:
+    """The marks of a method.
+
+    >>> [mark.name for mark in marks({"status": "done", "control": False, "converged": False, "one_model": None})]
+    ['not converged']
+    """
+    holds = {
+        "control": row.get("control"),
+        "converged": row.get("converged") is False,
+        "one_model": row.get("one_model"),
+        "partly": row["status"] == "partly",
+    }
+    return [MARKS[name] for name, on in holds.items() if on]
+
+
+def columns_of(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The columns with their `digits`, the main ones first.
+
+    >>> columns = [{"key": key, "title": key, "unit": ""} for key in ("brier", "nll")]
+    >>> [(c["key"], c["main"]) for c in columns_of({"columns": columns, "rows": []})]
+    [('nll', True), ('brier', False)]
+    """
+    columns = sized(document)
+    if not any("main" in column for column in columns):
+        usual = [key for key in USUAL if key in {column["key"] for column in columns}][:MOST_MAIN]
+        named = usual or [column["key"] for column in columns[:MOST_MAIN]]
+        columns = [{**column, "main": column["key"] in named} for column in columns]
+    for column in columns:
+        column["main"] = bool(column.get("main"))
+        if column["key"] == EQUIVALENT:
+            column["digits"] = 1  # as in the words of the rows
+    return sorted(columns, key=lambda column: not column["main"])
+
+
+def group_name(column: Mapping[str, Any]) -> str:
+    """The group of a column where its title alone does not tell what is measured.
+
+    >>> group_name({"group": "OOD data"}), group_name({"group": "cost"})
+    ('OOD data', '')
+    """
+    group = column.get("group") or ""
+    return group if group not in ("quality", "cost") else ""
+
+
+def text(row: Mapping[str, Any], column: Mapping[str, Any], *, error: bool = True) -> str:
+    """A value of the table without its unit.
+
+    >>> text({"equivalent": "> 4", "values": {"equivalent": {"mean": 4.0}}}, {"key": "equivalent", "unit": ""})
+    '> 4'
+    """
+    if column["key"] == EQUIVALENT and row.get(EQUIVALENT) is not None:
+        return str(row[EQUIVALENT])
+    value = row["values"].get(column["key"])
+    return shown(value if error or not value else {**value, "error": None}, column, unit=False)
+
+
+def interval(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> str:
+    """The interval of a value, or nothing.
+
+    >>> interval({"mean": 0.3, "low": 0.28, "high": 0.33}, {"unit": "", "digits": 2})
+    '0.28 to 0.33'
+    """
+    ends: Sequence[float | None] = [(value or {}).get(end) for end in ("low", "high")]
+    low, high = (shown({"mean": end}, column, unit=False) for end in ends)
+    return "" if NOTHING in (low, high) else f"{low} to {high}"
