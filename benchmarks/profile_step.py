@@ -62,7 +62,7 @@ def steps(method: Method, data: multum.Data, recipe: multum.Recipe, part: Part) 
                 with part("forward"):
                     outputs = forward(run.model, step, member, 0)
                 with part("loss"):
-                    value = loss(outputs, step.y, criterion=run.criterion, reduction=method.reduction)
+                    value = loss(outputs, step.y, criterion=run.criterion, reduction=run.reduction)
                 with part("backward"):
                     run.fabric.backward(value)
                 with part("bookkeeping"):

@@ -567,7 +567,6 @@ def test_no_decay_on_embeddings():
     names = {id(p): n for n, p in ens.named_parameters()}
     assert {names[id(p)].rpartition(".")[2] for p in kept["params"]} == {"weight_embedding"}
     assert {"conv1.bank.templates", "bn.weight", "fc.weight"} <= {names[id(p)] for p in decayed["params"]}
-    assert ens.method.reduction == "sum"
 
 
 def test_nested_toy():

@@ -447,7 +447,6 @@ def test_no_decay_on_coefficients():
     assert {names[id(p)].rpartition(".")[2] for p in kept["params"]} == {"weight_coefficients"}
     decays = {names[id(p)] for p in decayed["params"]}
     assert {"layer1.0.conv1.bank.templates", "bn.weight", "fc.bias", "conv1.weight"} <= decays
-    assert ens.method.reduction == "sum"
 
 
 # -- networks without equal layers -------------------------------------------------------------------------------------

@@ -27,7 +27,10 @@ JOBS: dict[str, tuple[multum.methods.Method, dict]] = {
         multum.Packed(members=2, alpha=1),
         {"optimizer": "adamw", "lr": 0.01, "average_from": 0.5, "crop": 2, "flip": True},
     ),
-    "batchensemble": (multum.BatchEnsemble(members=2), {"label_smoothing": 0.1, "keep": "best", "validation": 0.2}),
+    "batchensemble": (
+        multum.BatchEnsemble(members=2),
+        {"label_smoothing": 0.1, "l1": 1e-3, "keep": "best", "validation": 0.2},
+    ),
     "mimo": (multum.Mimo(members=2, rho=0.5, repeats=2), {}),
     "hypernet": (multum.Hypernet(members=3, birth_epoch=2), {"accumulate": 2}),
     "specialists": (multum.Hypernet(members=3, birth_epoch=2, nested=False), {"average_from": 0.5}),

@@ -55,16 +55,42 @@ def assert_same(a: nn.Module, b: nn.Module, atol: float = 1e-12) -> None:
         torch.testing.assert_close(found[name], value, rtol=0, atol=atol, msg=lambda m, n=name: f"{n}: {m}")
 
 
-def test_packed_trained_with_the_sum_is_thin_networks_trained_alone() -> None:
-    ens = made(multum.Packed(members=3, alpha=2))
+@pytest.mark.parametrize(("optimizer", "lr"), [("sgd", 0.1), ("adamw", 0.01)])
+def test_packed_is_thin_networks_trained_alone(optimizer: str, lr: float) -> None:
+    """By multum, and by torch's own optimizer in a loop."""
+    recipe = replace(DOUBLE, optimizer=optimizer, lr=lr, schedule="constant")
+    ens, summed = made(multum.Packed(members=3, alpha=2)), made(multum.Packed(members=3, alpha=2))
     thin = [ens.member(i) for i in range(3)]
-    multum.fit(ens, images(), replace(DOUBLE, reduction="sum"))
+    multum.fit(ens, images(), recipe)
+    multum.fit(summed, images(), replace(recipe, reduction="sum"))
+    assert all(torch.equal(a, b) for a, b in zip(ens.parameters(), summed.parameters(), strict=True))
     for i, net in enumerate(thin):
         alone = made(multum.Single(), net)
-        history = multum.fit(alone, images(), DOUBLE)
+        history = multum.fit(alone, images(), recipe)
         assert len(history) == 4
         assert_same(ens.member(i), alone.member(0))
-    other = made(multum.Packed(members=3, alpha=2))
+        _train_by_hand(net, recipe)
+        assert_same(ens.member(i), net)
+
+
+def _train_by_hand(net: nn.Module, recipe: multum.Recipe) -> None:
+    x, y = images()
+    rule = {"lr": recipe.lr, "weight_decay": recipe.weight_decay}
+    if recipe.optimizer == "sgd":
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(net.parameters(), momentum=0.9, nesterov=True, **rule)
+    else:
+        optimizer = torch.optim.AdamW(net.parameters(), **rule)
+    net.train()
+    for epoch in range(recipe.epochs):
+        for rows in torch.randperm(64, generator=stream(3, "order", epoch)).split(recipe.batch_size):
+            optimizer.zero_grad()
+            F.cross_entropy(net(x[rows]), y[rows]).backward()
+            optimizer.step()
+
+
+def test_the_mean_over_members_is_another_training() -> None:
+    ens, other = made(multum.Packed(members=3, alpha=2)), made(multum.Packed(members=3, alpha=2))
+    multum.fit(ens, images(), DOUBLE)
     multum.fit(other, images(), replace(DOUBLE, reduction="mean"))
     # The paper's mean over members is another training: a third of the gradient, all of the decay.
     assert (other.state_dict()["0.weight"] - ens.state_dict()["0.weight"]).abs().max() > 1e-3
@@ -256,7 +282,7 @@ def test_l1_adds_the_sum_of_absolute_weights_of_what_decays() -> None:
     twin = copy.deepcopy(ens)
     x, y = images(13)
     recipe = replace(DOUBLE, epochs=1, l1=0.01, momentum=0.0, weight_decay=0.0, schedule="constant")
-    multum.fit(ens, (x, y), recipe)
+    multum.fit(ens, (x, y), replace(recipe, reduction="mean"))
     rows = torch.randperm(13, generator=stream(3, "order", 0))
     kept = twin.method.undecayed(twin)
     assert kept
@@ -286,7 +312,8 @@ def test_gradients_are_clipped_per_member_and_what_is_shared_by_itself(method: m
     twin = copy.deepcopy(ens)
     x, y = images(32)
     rows = torch.randperm(32, generator=stream(3, "order", 0))
-    multum.loss(twin.train()(x[rows]), y[rows], reduction=method.reduction).backward()
+    multum.loss(twin.train()(x[rows]), y[rows], reduction="sum").backward()
+    method.average_shared(twin)
     own = [p for name, p in twin.named_parameters() if name in twin.own]
     shared = [p for name, p in twin.named_parameters() if name not in twin.own]
     norms = [float(nn.utils.clip_grad_norm_(_slices(own, i), math.inf)) for i in range(3)]
@@ -323,8 +350,8 @@ def test_ghost_batch_norm_normalises_chunks() -> None:
             torch.testing.assert_close(ens.state_dict()[name], buffer, rtol=0, atol=1e-12)
 
 
-def test_three_lines_of_ones_own_loop_do_the_same() -> None:
-    """method.batch, ens(x), multum.loss: a user's own loop against fit."""
+def test_four_lines_of_ones_own_loop_do_the_same() -> None:
+    """method.batch, ens(x), multum.loss, method.average_shared: a user's own loop against fit."""
     x, y = images(26)
     ens, twin = made(multum.Mimo(members=2, rho=0.5)), made(multum.Mimo(members=2, rho=0.5))
     recipe = replace(DOUBLE, epochs=2, batch_size=26, schedule="constant", nesterov=False)
@@ -335,8 +362,9 @@ def test_three_lines_of_ones_own_loop_do_the_same() -> None:
         rows = torch.randperm(26, generator=stream(3, "order", epoch))
         batch = twin.method.batch(x[rows], y[rows], stream(3, "batch", epoch, 0))
         outputs = twin(batch.x, per_member=batch.per_member)
-        loss = multum.loss(outputs, batch.y, reduction=twin.method.reduction)
+        loss = multum.loss(outputs, batch.y, reduction="sum")
         optimizer.zero_grad()
         loss.backward()
+        twin.method.average_shared(twin)
         optimizer.step()
     assert_same(ens, twin)

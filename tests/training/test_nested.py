@@ -18,6 +18,7 @@ from multum.training.run import Run
 from nested import nested_cycle
 
 SGD = multum.Recipe(optimizer="sgd", lr=0.1, momentum=0.0, weight_decay=0.0, schedule="constant", precision="64-true")
+SUM = replace(SGD, reduction="sum")  # as the hypernetwork paper moves what members share
 
 
 class Product(nn.Module):
@@ -39,7 +40,7 @@ def toy(embeddings: tuple[float, ...] = (1.0, 2.0, -1.0)) -> multum.Ensemble:
     return assembled(net, ["e"], len(embeddings), method, example=example, seeds=range(len(embeddings) + 1))
 
 
-def optimizers(ens: multum.Ensemble, recipe: multum.Recipe = SGD, apart: bool = True) -> Optimizers:
+def optimizers(ens: multum.Ensemble, recipe: multum.Recipe = SUM, apart: bool = True) -> Optimizers:
     return Optimizers(ens, recipe, open_fabric(Place(), recipe.precision), apart=apart)
 
 
@@ -159,10 +160,14 @@ def hyper(seed: int = 1, **fields) -> multum.Ensemble:
 LATE = replace(SGD, epochs=4, batch_size=8, seed=2)  # 5 steps an epoch
 
 
-def test_nested_hypernet_is_algorithm_1_and_carries_cycles_over_epochs() -> None:
-    """3 members, born after 2 of 4 epochs: 10 steps make 3 cycles, over the end of an epoch, and a rest of one."""
+@pytest.mark.parametrize("reduction", ["sum", None])
+def test_nested_hypernet_is_algorithm_1_and_carries_cycles_over_epochs(reduction: str | None) -> None:
+    """3 members, born after 2 of 4 epochs: 10 steps make 3 cycles, over the end of an epoch, and a rest of one.
+
+    The paper sums the gradients of what is shared; members trained as if alone average them, also those of the rest.
+    """
     ens = hyper(members=3, birth_epoch=2)
-    multum.fit(ens, data(), LATE)
+    multum.fit(ens, data(), replace(LATE, reduction=reduction))
     twin = hyper(members=3, birth_epoch=2)
     x, y = data()
     batches = [
@@ -189,7 +194,7 @@ def test_nested_hypernet_is_algorithm_1_and_carries_cycles_over_epochs() -> None
             rows = batches[start + i]
             return nn.functional.cross_entropy(torch.func.functional_call(twin.network, slices, x[rows]), y[rows])
 
-        nested_cycle(loss, shared, own, lr=0.1)
+        nested_cycle(loss, shared, own, lr=0.1, averages=reduction is None)
         with torch.no_grad():
             for i, parts in enumerate(own):
                 for p, part in zip(stacked.values(), parts, strict=True):
@@ -206,11 +211,11 @@ def test_one_specialist_steps_at_a_time(accumulate: int, monkeypatch: pytest.Mon
     seen: list[int | None] = []
     step, turn = Optimizers.step, Run.turn
 
-    def spy(self: Optimizers, member: int | None, *, shared: bool = True) -> None:
+    def spy(self: Optimizers, member: int | None, *, shared: bool = True, turns: int = 1) -> None:
         before = {n: t.detach().clone() for n, t in ens.tensors(ens.own).items()}
-        step(self, member, shared=shared)
+        step(self, member, shared=shared, turns=turns)
         moved.append(member)
-        assert shared
+        assert shared and turns == 1
         for name, tensor in ens.tensors(ens.own).items():
             for other in range(ens.members):
                 if member is not None and other != member:

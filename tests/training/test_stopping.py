@@ -160,8 +160,8 @@ def test_the_rule_of_convergence() -> None:
     assert still_falling([1.0]) is None and still_falling([1.0, 2.0]) is None and still_falling([]) is None
 
 
-@pytest.mark.parametrize("reduction", ["sum", "mean"])
-def test_the_loss_of_a_row_is_per_member(reduction: str) -> None:
+@pytest.mark.parametrize("reduction", [None, "sum", "mean"])
+def test_the_loss_of_a_row_is_per_member(reduction: str | None) -> None:
     x, y = pairs(64)
     recipe = multum.Recipe(epochs=1, batch_size=64, lr=0.0, reduction=reduction)
     single = multum.ensemble(nn.Linear(8, 3), multum.Deep(members=1), example=x, seed=0)

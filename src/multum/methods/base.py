@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,7 +14,18 @@ from ..checks import flag, number, one_of, strings, whole
 from ..network.copies import full_copy, name_in, on_meta, tensors_of
 from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
 
-__all__ = ["INITS", "NOISE", "Batch", "Builder", "Method", "Remake", "Rewritten", "decay_groups", "setting"]
+__all__ = [
+    "INITS",
+    "NOISE",
+    "Batch",
+    "Builder",
+    "Method",
+    "Remake",
+    "Rewritten",
+    "decay_groups",
+    "divide_gradients",
+    "setting",
+]
 
 INITS = ("fresh", "pretrained")
 NOISE = 0.2  # relative, on heads and branches that start from given weights: see benchmarks/twins.py
@@ -63,7 +74,6 @@ class Batch(NamedTuple):
 class Method:
     """A method's config. Subclasses add fields and `birth`, and say where they differ from the rest."""
 
-    reduction: ClassVar[str] = "sum"  # of the members' losses, as the method's paper trains it: "sum" or "mean"
     deterministic: ClassVar[bool] = True  # False: the outputs are random draws, another one at every call
     renews_norms: ClassVar[bool] = False  # whether batch norm statistics are computed anew once training is over
     independent: ClassVar[bool] = False  # whether members share nothing, so that each may see batches in its own order
@@ -150,8 +160,20 @@ class Method:
         return None
 
     def shared_step_every(self, members: int) -> int:
-        """Steps of single members after which what they share moves, by the sum of their gradients."""
+        """Steps of single members after which what they share moves, by the gradients of all these steps."""
         return 1
+
+    def sharers(self, ensemble: Any) -> dict[str, int | Tensor]:
+        """How many members use each trainable tensor that has no member axis: all, unless a method says otherwise.
+
+        Shape: a number, or a tensor that broadcasts to the parameter where its parts differ.
+        """
+        own, members = set(ensemble.own), ensemble.members
+        return {name: members for name, p in ensemble.named_parameters() if p.requires_grad and name not in own}
+
+    def average_shared(self, ensemble: Any) -> None:
+        """Members trained as if alone, in a loop of one's own: between the backward of the sum and the optimizer."""
+        divide_gradients(dict(ensemble.named_parameters()), self.sharers(ensemble))
 
     def collects(self, epoch: int, epochs: int) -> bool:
         """Whether `collect` is called at the end of this epoch (1, 2, ... epochs)."""
@@ -179,6 +201,14 @@ class Method:
         """Groups for a torch optimizer: what decays, and what the method keeps from decaying."""
         trainable = [(name, p) for name, p in ensemble.named_parameters() if p.requires_grad]
         return decay_groups(trainable, self.undecayed(ensemble), weight_decay)
+
+
+def divide_gradients(parameters: Mapping[str, nn.Parameter], counts: Mapping[str, int | Tensor]) -> None:
+    """The sum of several members' gradients becomes their mean."""
+    for name, count in counts.items():
+        gradient = parameters[name].grad
+        if gradient is not None:
+            gradient.div_(count)
 
 
 def decay_groups(named: Iterable[tuple[str, Tensor]], undecayed: set[str], decay: float) -> list[dict[str, Any]]:

@@ -89,7 +89,6 @@ class RankOneRead(Read, _Factors):
 class BatchEnsemble(Method):
     """Rank-one members of any network."""
 
-    reduction = "mean"
     training_only = ("init",)
     undecayed_names = FACTORS
 

@@ -98,9 +98,7 @@ class Hypernet(Method):
     compression: float = setting(
         1.0, "the factor >= 1 by which D shrinks: 2 gives the paper's 15.6 M for WRN-28-10", least=1
     )
-    nested: bool = setting(
-        True, "nested SGD: members step in turn, theta once per turn of all by the sum of its gradients"
-    )
+    nested: bool = setting(True, "nested SGD: members step in turn, theta once per turn of all by their gradients")
 
     def __post_init__(self) -> None:
         super().__post_init__()

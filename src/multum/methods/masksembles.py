@@ -84,7 +84,6 @@ class MaskedRead(Read, _Mask):
 class Masksembles(Method):
     """Masked members of any network."""
 
-    reduction = "mean"
     arranges_batches = True
 
     members: int = setting(4, "n, or M: the number of masks")

@@ -78,7 +78,6 @@ class InputDropout(Drawing):
 class McDropout(Method):
     """Samples of one network under dropout."""
 
-    reduction = "mean"
     deterministic = False
 
     members: int = setting(5, "T: samples per prediction")

@@ -97,6 +97,12 @@ class Mimo(Method):
                 module.row = index
         return fold(network)
 
+    def sharers(self, ensemble: Any) -> dict[str, int | Tensor]:
+        """All members use all tensors but the head, of which each has its own rows."""
+        heads = [path for path, module in ensemble.network.named_modules() if isinstance(module, MimoHead)]
+        counts = super().sharers(ensemble)
+        return {name: 1 if name.rpartition(".")[0] in heads else count for name, count in counts.items()}
+
     def training_macs(self, macs: int, members: int) -> int:
         return macs * self.repeats
 

@@ -35,7 +35,7 @@ from ..figures.formats import fixed_width
 from ..network.copies import on_meta
 from ..rewrite.generated import Slot, Slots, bank_path, twin_edits, weight_slots
 from ..rewrite.norm import is_norm
-from ..rewrite.templates import COEFFICIENTS, TEMPLATES, windows
+from ..rewrite.templates import COEFFICIENTS, TEMPLATES, template_users, windows
 from ..rewrite.walker import Edit, seeded
 from .base import Builder, Method, Rewritten, setting
 
@@ -134,6 +134,9 @@ class Mixture(Method):
     def sized(self, share: float, room: float | None) -> Mixture | None:
         return None if room is None else replace(self, budget=round(room * share, 4))
 
+    def sharers(self, ensemble: Any) -> dict[str, int | Tensor]:
+        return super().sharers(ensemble) | (template_users(ensemble.network) if self.disjoint else {})
+
     def _allocate(self, network: nn.Module) -> _Allocation:
         offered = weight_slots(network, "Mixture")
         if not offered.slots:
@@ -164,8 +167,8 @@ class Mixture(Method):
         if min(counts) < 1 or (self.members > 1 and max(counts) < 2):
             # One template of every group; and two of some group, so that members differ.
             one = max(numels) if blob else -(-grouped // min(sizes))
-            two = 2 * min(numels) if blob else -(-2 * grouped // max(sizes))
-            self._refuse(offered, budget, plain + max(one, two if self.members > 1 else 0))
+            two = (2 * min(numels) if blob else -(-2 * grouped // max(sizes))) if self.members > 1 else 0
+            self._refuse(offered, budget, plain + max(one, two))
         if self.members > 1 and not any(g.templates > 1 and g.mixed * len(g.slots) > 1 for g in groups):
             raise ConfigError(
                 "templates must be >= 2 where no two layers share a shape; got templates=1. Use 2 or more"

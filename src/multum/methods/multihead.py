@@ -5,7 +5,7 @@ Lee, Purushwalkam, Cogswell, Crandall, Batra: Why M Heads are Better than One, 2
 
     f_m(x) = W_m h(x) + b_m,    h shared, W_m and b_m initialised independently
 
-All members see the same input, and the body is computed once. The body's gradient is the sum of the heads' gradients.
+All members see the same input, and the body is computed once. The body sees the mean of the heads' gradients.
 
 Shape: x [batch, ...] -> [members, batch, outputs]. Cost: one network and M - 1 heads.
 """

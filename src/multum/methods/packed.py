@@ -36,7 +36,6 @@ __all__ = ["Packed"]
 class Packed(Method):
     """Thin members of any network."""
 
-    reduction = "mean"
     independent = True
 
     members: int = setting(4, "M")

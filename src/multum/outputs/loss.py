@@ -2,6 +2,9 @@
 
 sum    L = sum_m 1/B sum_b l(z_m,b, y_b)        exactly M independent trainings
 mean   L = 1/M sum_m 1/B sum_b l(z_m,b, y_b)    each member sees 1/M of its gradient, and undiminished weight decay
+
+Where members share weights these see the sum or mean of all gradients. `multum.fit` trains every member as if alone:
+the sum, of which shared weights see the mean (`Method.average_shared` in a loop of one's own).
 """
 
 from __future__ import annotations

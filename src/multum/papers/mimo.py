@@ -37,10 +37,8 @@ _GPUS = "CIFAR-10, CIFAR-100, GPUs"
 
 def _rows(settings: Mapping[str, tuple[Method, str, Mapping[str, Any]]], **common: Any) -> tuple[Row, ...]:
     """Rows by label: method, network and recipe, with all else in common."""
-    return tuple(
-        Row(label=label, model=model, method=method, recipe=recipe, **common)
-        for label, (method, model, recipe) in settings.items()
-    )
+    every = settings.items()
+    return sum((rows({label: m}, recipe, model=model, **common) for label, (m, model, recipe) in every), ())
 
 
 def _cifars(methods: Mapping[str, Method], recipe: Mapping[str, Any], **varied: Any) -> tuple[Row, ...]:

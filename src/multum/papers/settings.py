@@ -31,6 +31,9 @@ A3 = {
 }
 IMAGENET_LACKS = "the paper's resized random crops (and A3's 160 pixels and binary cross-entropy) are not in the loop"
 
+# The members' losses are averaged in the code of these methods' papers, and summed in that of all others.
+AVERAGED = frozenset({"batchensemble", "masksembles", "mcdropout", "packed"})
+
 CIFAR_C = STANDARD
 
 # Two cores, about six hours for all items together: one small network, images that fit, a schedule that ends. Small
@@ -65,9 +68,20 @@ def rows(
     def row(label: str, method: Method) -> Row:
         own = {name: method.as_dict()[field] for name, field in (by or {}).items()}
         label = ", ".join(filter(None, (label, suffix)))
-        return Row(label=label, method=method, recipe=recipe, varied={**own, **(varied or {})}, **common)
+        whole = {**recipe, **reduction(method)}
+        return Row(label=label, method=method, recipe=whole, varied={**own, **(varied or {})}, **common)
 
     return tuple(row(label, method) for label, method in methods.items())
+
+
+def reduction(method: Method) -> dict[str, str]:
+    """The field of the recipe that says how the paper reduces the members' losses; one network has none.
+
+    >>> from multum import Packed, Single
+    >>> reduction(Packed()), reduction(Single())
+    ({'reduction': 'mean'}, {})
+    """
+    return {"reduction": "mean" if method.name in AVERAGED else "sum"} if method.members > 1 else {}
 
 
 def cpu_rows(

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from .generated import Generated, combine
 from .walker import LAYERS, layer
 
-__all__ = ["COEFFICIENTS", "EMBEDDING", "TEMPLATES", "Carved", "Embedded", "Mixed", "windows"]
+__all__ = ["COEFFICIENTS", "EMBEDDING", "TEMPLATES", "Carved", "Embedded", "Mixed", "template_users", "windows"]
 
 EMBEDDING = "weight_embedding"
 COEFFICIENTS = "weight_coefficients"
@@ -72,6 +72,24 @@ class Carved(Generated):
     def generate(self: Any) -> Tensor:
         cut = torch.cat(windows(self.bank.templates, self.start, self.count * math.prod(self.shape)))
         return combine(self.weight_coefficients, cut.view(-1, *self.shape)) if self.mixes else cut.view(self.shape)
+
+
+def template_users(network: nn.Module) -> dict[str, Tensor]:
+    """How many members combine each template of a trainable bank, by its name, where members have template numbers.
+
+    Shape: [n, 1, ...] for a bank [n, ...]; a template that no member combines counts as one member's.
+    """
+    uses: dict[str, Tensor] = {}
+    for module in network.modules():
+        numbers = module._buffers.get(TEMPLATES)  # [members, K]
+        if not isinstance(module, Mixed) or numbers is None or numbers.ndim != 2:
+            continue
+        templates = module.bank.templates
+        if templates.requires_grad:
+            used = uses.setdefault(f"{module.source}.templates", numbers.new_zeros(len(numbers), len(templates)))
+            used.scatter_(1, numbers, 1)
+    shapes = {name: (-1, *(1,) * (network.get_parameter(name).ndim - 1)) for name in uses}
+    return {name: used.sum(0).clamp(min=1).view(shapes[name]) for name, used in uses.items()}
 
 
 def windows(blob: Tensor, start: int, length: int) -> list[Tensor]:

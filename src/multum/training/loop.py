@@ -85,7 +85,7 @@ def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
     with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
         outputs = forward(run.model, step, member, recipe.ghost)
         value = loss(outputs, step.y, criterion=run.criterion, reduction=run.reduction)
-        penalty = recipe.l1 * optimizers.magnitude() if recipe.l1 else 0.0
+        penalty = recipe.l1 * optimizers.magnitude(member) if recipe.l1 else 0.0
         # A member that trains alone has its share of the mean over all members.
         share = run.ensemble.members if run.sequential and run.reduction == "mean" else 1
         run.fabric.backward((value / share + penalty) / run.group)

@@ -3,6 +3,10 @@
 Members that step apart (one specialist at a time, norms per member as in LAMB) get an optimizer each, on slices of the
 own tensors: a member that does not step neither decays nor drifts. Members that always step together under an
 elementwise rule need only one, on the stacked and the shared tensors: the same numbers with fewer calls.
+
+Members are trained as if alone unless the recipe names a reduction: the loss is the sum of the members' losses, so that
+each has its own gradient of what it owns; a tensor that k members share sees the mean of their k gradients. One
+learning rate then means the same for one network and for an ensemble.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ..ensemble import Ensemble
-from ..methods.base import decay_groups
+from ..methods.base import decay_groups, divide_gradients
 from ..models.timm_model import import_timm
 from .recipe import Recipe
 
@@ -41,7 +45,10 @@ class Optimizers:
     def adopt_members(self) -> None:
         """Optimizers with empty state for the own tensors as they are now; the shared one keeps its state."""
         own = {n: p for n, p in _trainable(self.ensemble) if self.apart and n in set(self.ensemble.own)}
-        self.decaying: list[Tensor] = [p for n, p in _trainable(self.ensemble) if n not in self.undecayed]
+        self.parameters = dict(_trainable(self.ensemble))
+        # How many members use what has no member axis, where their gradients are averaged.
+        as_if_alone = self.recipe.reduction is None and self.ensemble.members > 1
+        self.sharers = self.ensemble.method.sharers(self.ensemble) if as_if_alone else {}
         self.gradients = [torch.zeros_like(p) for p in own.values()]
         for p, gradient in zip(own.values(), self.gradients, strict=True):
             p.grad = gradient
@@ -53,14 +60,18 @@ class Optimizers:
             for group in optimizer.param_groups:
                 group["lr"] = rate
 
-    def step(self, member: int | None, *, shared: bool = True) -> None:
+    def step(self, member: int | None, *, shared: bool = True, turns: int = 1) -> None:
         """Move what one member owns (None: all members), and what they share unless told otherwise; forget gradients.
+
+        Args:
+            turns: of single members, whose gradients of what is shared have come together.
 
         Slices keep looking at their tensor's gradient, so that one is set to zero and stays where it is.
         """
         movers = self.own if member is None or not self.own else [self.own[member]]
         if shared and self.shared is not None:
             movers = [*movers, self.shared]
+            divide_gradients(self.parameters, self.sharers if member is None else dict.fromkeys(self.sharers, turns))
         for optimizer in movers:
             if self.recipe.clip:
                 self._clip(optimizer)
@@ -70,9 +81,14 @@ class Optimizers:
         if shared and self.shared is not None:
             self.shared.zero_grad()
 
-    def magnitude(self) -> Tensor:
-        """The sum of the absolute values of everything that decays."""
-        return torch.stack(torch._foreach_norm(self.decaying, 1)).sum()
+    def magnitude(self, member: int | None) -> Tensor:
+        """The sum of the absolute values of everything that decays; of what members share, for each that is trained.
+
+        So the gradient of a shared tensor's penalty is whole once gradients are averaged.
+        """
+        counts = self.sharers if member is None else {}
+        decaying = [p * counts[n] if n in counts else p for n, p in self.parameters.items() if n not in self.undecayed]
+        return torch.stack(torch._foreach_norm(decaying, 1)).sum()
 
     def state(self) -> dict[str, Tensor]:
         """Everything the optimizers remember, as named tensors."""

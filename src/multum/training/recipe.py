@@ -68,7 +68,7 @@ class Recipe:
     anneal_to: float = 0.8  # linear: share of the epochs where it reaches `final`
     final: float = 0.0  # cosine, linear: last rate as a share of the base rate
     warmup: float = 0.0  # epochs of linear warm-up
-    reduction: str | None = None  # of the members' losses: "sum", "mean", or None for the method's own
+    reduction: str | None = None  # of members' losses, "sum" or "mean"; None: each as if alone, shared by the mean
     loss: str | None = None  # None: by the task and outputs; "focal" for classes, "mse" for one output per target
     focal_gamma: float = 2.0  # focal: how much less an example counts that is right already, (1 - p) ** gamma
     class_weights: str | tuple[float, ...] | None = None  # "balanced", or a number for each class; ratios count

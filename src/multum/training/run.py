@@ -60,7 +60,7 @@ class Run:
             self.data = self.data.with_validation(recipe.held_out, recipe.seed)
         self.fabric = open_fabric(place, recipe.precision)
         self.batches = batches_of(self.data, recipe, ensemble, self.fabric)
-        self.reduction = recipe.reduction or self.method.reduction
+        self.reduction = recipe.reduction or "sum"
         self.criterion = criterion_for(ensemble, self.data, recipe)
         self.epochs = recipe.epochs * (ensemble.members if self.sequential else 1)
         self.epoch = self.first = self.step = 0  # epochs done, batches done in this one, batches done in all
@@ -160,11 +160,12 @@ class Run:
         if not moves_now:
             return
         self.moves += 1
-        # Nested steps: what a member owns moves at once, what members share once per cycle by the sum of gradients. The
+        # Nested steps: what a member owns moves at once, what members share once per cycle by all its gradients. The
         # cycle runs on over epochs; its remainder at the very end is stepped too.
         cycle = 1 if member is None else self.method.shared_step_every(self.ensemble.members)
         last = self.step == self.epochs * self.batches.per_epoch
-        self.optimizers.step(member, shared=last or (self.moves - self.born) % cycle == 0)
+        turns = (self.moves - self.born - 1) % cycle + 1
+        self.optimizers.step(member, shared=last or turns == cycle, turns=turns)
 
     def note(self, value: float, outputs: Tensor, step: Step) -> None:
         """Keep the books of a step; save now and then, and at once when asked to stop."""
