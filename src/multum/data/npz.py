@@ -2,7 +2,8 @@
 
     x_train, y_train, x_test, y_test       the parts
     X, y, train_idx, test_idx              rows of each part, one line of indices per seed
-    x_num (or x_num_T), x_cat, y, part     a table: numbers, codes of categories, and where part == 2 the test rows
+    x_num (or x_num_T), x_cat, y, part     a table: numbers, codes of categories, and where part == 2 the test rows;
+                                           with `meta`, names of its columns and words (see npz_table.py)
 
 Whole numbers in y are classes, others are what a regression predicts.
 """
@@ -38,10 +39,16 @@ def load(place: str, name: str, seed: int) -> Data:
         both = _part(arrays, "X", "y")
         train, test = (both.rows(_rows(arrays, key, seed, len(both))) for key in ("train_idx", "test_idx"))
     elif {"y", "part"} <= set(arrays) and {"x_num", "x_num_T"} & set(arrays):
-        arrays["x"] = _table(arrays)
-        both, part = _part(arrays, "x", "y"), _numbers(arrays, "part", 1)
-        if len(part) != len(both):
-            raise DataError(f"part must have a number for each of the {len(both)} rows; got {len(part)}")
+        numbers, codes = _columns(arrays)
+        part, y = _numbers(arrays, "part", 1), _numbers(arrays, "y", 1)
+        if len(part) != len(numbers):
+            raise DataError(f"part must have a number for each of the {len(numbers)} rows; got {len(part)}")
+        if "meta" in arrays:
+            from .npz_table import load_table
+
+            return load_table(path, name, arrays["meta"], numbers, codes, y, part)
+        arrays["x"] = _encoded(numbers, codes)
+        both = _part(arrays, "x", "y")
         train, test = both.rows(part != 2), both.rows(part == 2)
     else:
         raise DataError(
@@ -100,8 +107,8 @@ def _rows(arrays: Arrays, key: str, seed: int, length: int) -> Tensor:
     return lines[seed % len(lines)].long()
 
 
-def _table(arrays: Arrays) -> np.ndarray:
-    """Numbers as they are, then a column of zeros and ones per category."""
+def _columns(arrays: Arrays) -> tuple[Tensor, Tensor]:
+    """The numbers and the codes of a table. Shape: [rows, numbers], [rows, categories]."""
     numbers = _numbers(arrays, "x_num", 2) if "x_num" in arrays else _numbers(arrays, "x_num_T", 2).T
     codes = _numbers(arrays, "x_cat", 2).long() if "x_cat" in arrays else numbers[:, :0].long()
     if len(codes) != len(numbers) or (codes < 0).any():
@@ -109,6 +116,11 @@ def _table(arrays: Arrays) -> np.ndarray:
             f"x_cat must hold codes 0, 1, 2, ... for each of the {len(numbers)} rows; got {tuple(codes.shape)} codes"
             f"{' with negative ones' * bool((codes < 0).any())}"
         )
+    return numbers, codes
+
+
+def _encoded(numbers: Tensor, codes: Tensor) -> np.ndarray:
+    """Numbers as they are, then a column of zeros and ones per category."""
     indicators = (torch.nn.functional.one_hot(column).float() for column in codes.unbind(1))
     return torch.cat([numbers.float(), *indicators], 1).numpy()
 

@@ -3,7 +3,9 @@
     prepared = Phi^-1(F(x)),    F the distribution function of the column in the training part
 
 It is scikit-learn's `QuantileTransformer` with a normal outcome, fitted with as many quantiles as TabM's authors take;
-what it computes is computed here on tensors, so that a batch on any device is scaled as a table is.
+what it computes is computed here on tensors, so that a batch on any device is scaled as a table is. One thing differs:
+a value that many rows share, such as 0, gets the middle of its levels also where it is the least or the largest, as
+with the noise that others add for it.
 """
 
 from __future__ import annotations
@@ -38,8 +40,6 @@ class Scaling:
         flat = values.reshape(len(self.columns), -1).contiguous()
         # A value that stands for many quantiles gets the middle of their levels: from below and from above.
         share = (_share(quantiles, flat) + 1 - _share(-quantiles.flip(1), -flat)) / 2
-        share = torch.where(flat <= quantiles[:, :1], 0.0, share)
-        share = torch.where(flat >= quantiles[:, -1:], 1.0, share)
         normal = torch.special.ndtri(share.clamp(EDGE, 1 - EDGE)).view(values.shape).movedim(0, -1)
         return x.double().index_copy(-1, where, normal)
 
@@ -58,7 +58,7 @@ def _share(quantiles: Tensor, x: Tensor) -> Tensor:
     levels = quantiles.shape[1]
     right = torch.searchsorted(quantiles, x, right=True).clamp(1, levels - 1)
     low, high = quantiles.gather(1, right - 1), quantiles.gather(1, right)
-    part = torch.where(high > low, (x - low) / (high - low), 0.0).clamp(0, 1)
+    part = torch.where(high > low, (x - low) / (high - low), (x >= high).double()).clamp(0, 1)
     return (right - 1 + part) / (levels - 1)
 
 
