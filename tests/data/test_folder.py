@@ -143,7 +143,8 @@ def test_errors_of_the_background_reach_the_loop(tmp_path: Path, monkeypatch: py
         multum.fit(ens, data, multum.Recipe(epochs=1, batch_size=8))
 
 
-def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def counted_decodes(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The files that are decoded from now on, in order."""
     decoded: list[Path] = []
     decode = folder.Images._decode
 
@@ -152,6 +153,11 @@ def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: 
         return decode(self, file)
 
     monkeypatch.setattr(folder.Images, "_decode", counted)
+    return decoded
+
+
+def test_images_of_a_small_folder_are_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded = counted_decodes(monkeypatch)
     monkeypatch.setattr(folder, "has_room", lambda size: False)
     results = []
     for limit, times in ((36 * 3 * 64, 1), (36 * 3 * 64 - 1, 3)):
@@ -168,14 +174,7 @@ def test_images_of_a_large_folder_are_decoded_once_into_a_file(tmp_path: Path, m
     name = f"folder:{tree(tmp_path / 'images')}#size=8"
     wanted = multum.load_data(name)
     train, test = wanted.train.x[:], wanted.test.x[:]
-    decoded: list[Path] = []
-    decode = folder.Images._decode
-
-    def counted(self: folder.Images, file: Path) -> torch.Tensor:
-        decoded.append(file)
-        return decode(self, file)
-
-    monkeypatch.setattr(folder.Images, "_decode", counted)
+    decoded = counted_decodes(monkeypatch)
     monkeypatch.setattr(folder, "CACHED_BYTES", 0)
     monkeypatch.setattr(folder, "DECODED_AT_ONCE", 7)
     for _ in range(2):

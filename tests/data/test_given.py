@@ -163,15 +163,9 @@ class Crash(Exception):
     pass
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_run_on_a_loader_resumes_to_the_bit(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fit(out: str) -> list[Tensor]:
-        ens = made()
-        loader = DataLoader(Items(noise=0.5), batch_size=16, num_workers=workers)
-        multum.fit(ens, loader, RECIPE, out=tmp_path / out, checkpoint_seconds=0, warn=False)
-        return weights(ens)
-
-    whole, step, left = fit("whole"), Optimizers.step, {"moves": 6}  # in the second epoch, of four steps each
+def crash_at(move: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once, at this move of the optimizers from now on."""
+    step, left = Optimizers.step, {"moves": move}
 
     def crashing(self: Optimizers, *args: Any, **kwargs: Any) -> None:
         left["moves"] -= 1
@@ -180,6 +174,18 @@ def test_a_run_on_a_loader_resumes_to_the_bit(workers: int, tmp_path: Path, monk
         step(self, *args, **kwargs)
 
     monkeypatch.setattr(Optimizers, "step", crashing)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_run_on_a_loader_resumes_to_the_bit(workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fit(out: str) -> list[Tensor]:
+        ens = made()
+        loader = DataLoader(Items(noise=0.5), batch_size=16, num_workers=workers)
+        multum.fit(ens, loader, RECIPE, out=tmp_path / out, checkpoint_seconds=0, warn=False)
+        return weights(ens)
+
+    whole = fit("whole")
+    crash_at(6, monkeypatch)  # in the second epoch, of four steps each
     with pytest.raises(Crash):
         fit("crashed")
     assert all(torch.equal(a, b) for a, b in zip(fit("crashed"), whole, strict=True))
@@ -206,15 +212,7 @@ def test_a_stream_trains_by_its_own_order_and_says_what_resume_means(
     assert "a run that is interrupted starts its epoch again" in caplog.text and len(history) == 2
     assert [len(x) for x in seen[:4]] == [16, 16, 16, 12] and torch.equal(torch.cat(seen[:4]), pair()[0])
     # An epoch that was interrupted starts again; this stream gives the same then, and so the run ends the same.
-    step, left = Optimizers.step, {"moves": 7}
-
-    def crashing(self: Optimizers, *args: Any, **kwargs: Any) -> None:
-        left["moves"] -= 1
-        if left["moves"] == 0:
-            raise Crash
-        step(self, *args, **kwargs)
-
-    monkeypatch.setattr(Optimizers, "step", crashing)
+    crash_at(7, monkeypatch)
     again = made()
     with pytest.raises(Crash):
         multum.fit(again, loader, RECIPE, out=tmp_path / "crashed", checkpoint_seconds=0, warn=False)
