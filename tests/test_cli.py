@@ -180,6 +180,7 @@ def test_a_run_is_measured_on_other_data(multum, tmp_path: Path) -> None:
     assert all(field in out for field in ("drop=A+B", "decimal=", "sep=", "test=FILE", "task=", "size=64", "hold_out="))
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_compare_prints_its_table_and_the_place_of_the_report(multum, tmp_path: Path, monkeypatch) -> None:
     arguments = ["compare", "--methods", "single,deep:members=2", "--seeds", "1", "--epochs", "1", "--shift", "none"]
     out, err, code = multum(*arguments, "--out", "c", "batch_size=400")
@@ -221,6 +222,7 @@ def test_quiet_prints_results_alone_and_verbose_more(multum) -> None:
     assert code == 2 and "got both" in err
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_compare_ends_with_the_final_model_and_its_command(multum, tmp_path: Path) -> None:
     (tmp_path / "mynet.py").write_text(
         "from torch import nn\n\ndef build(in_features, classes, width=4):\n"

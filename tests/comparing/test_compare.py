@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import multum
+from deadly import Deadly
 from multum import files
 from multum.comparing.compare import _corruptions
 from multum.errors import ConfigError, DataError, FileError
@@ -71,6 +72,7 @@ def test_what_is_done_is_never_run_again(
     assert results(out) == before and again["rows"] == document["rows"]
 
 
+@pytest.mark.slow  # tests/runs/test_own_networks.py compares the two for networks of a file
 def test_processes_give_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     document = multum.compare("digits", None, "single,packed:members=2", out=tmp_path, jobs=2, **QUICK)
     assert numbers(document) == numbers(sequential[1])
@@ -117,24 +119,13 @@ def test_a_method_that_fails_leaves_the_others_whole(tmp_path: Path, monkeypatch
 
 
 def test_a_cell_whose_process_dies_leaves_the_others_whole(tmp_path: Path) -> None:
-    script = (
-        "import os, signal, multum\n"
-        "from multum.comparing import compare\n"
-        "from multum.runs import pool as runners\n"
-        "class Deadly(multum.Single):\n"
-        "    def birth(self, *args): os.kill(os.getpid(), signal.SIGKILL)\n"
-        "if __name__ == '__main__':\n"
-        "    cells = [compare.Cell(n, 0, 'digits', 'small-cnn', m, {'epochs': 1})\n"
-        "             for n, m in (('good', multum.Single()), ('bad', Deadly()))]\n"
-        f"    for o in runners.processes(cells, compare.Path({str(tmp_path)!r}), 1, lambda cell: None, 2):\n"
-        "        print(o.name.split('-')[0], o.reason)\n"
-    )
-    (tmp_path / "job.py").write_text(script)
-    ran = subprocess.run([sys.executable, tmp_path / "job.py"], capture_output=True, text=True, timeout=240)
-    assert set(ran.stdout.splitlines()) == {
-        "good None",
-        "bad its process ended with SIGKILL; out of memory is the usual cause",
-    }, ran.stderr[-2000:]
+    methods = {"good": multum.Single(), "bad": Deadly()}
+    cells = [Cell(name, 0, "digits", "small-cnn", method, {"epochs": 1}) for name, method in methods.items()]
+    outcomes = runners.processes(cells, tmp_path, 1, lambda cell: None, 2)
+    assert {(outcome.name.split("-")[0], outcome.reason) for outcome in outcomes} == {
+        ("good", None),
+        ("bad", "its process ended with SIGKILL; out of memory is the usual cause"),
+    }
 
 
 def run(out: Path, *more: str) -> subprocess.Popen:

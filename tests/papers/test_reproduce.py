@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -258,15 +257,11 @@ def test_index_lists_what_lies_in_the_folder(tmp_path: Path) -> None:
 # -- the command -------------------------------------------------------------------------------------------------------
 
 
-def command(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "multum", "reproduce", *arguments], cwd=cwd, capture_output=True, text=True, timeout=300
-    )
-
-
-def test_the_command_lists_all_items(tmp_path: Path) -> None:
-    listed = command("--list", "--json", cwd=tmp_path)
-    assert len(json.loads(listed.stdout)) == 42
+def test_the_command_lists_all_items(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["multum", "reproduce", "--list", "--json"])
+    with pytest.raises(SystemExit):
+        cli.main()
+    assert len(json.loads(capsys.readouterr().out)) == 42
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -184,6 +184,7 @@ def test_train_does_not_return_the_model_of_other_data(run: Path) -> None:
     assert (run / "model.safetensors").read_bytes() == model
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_compare_does_not_reuse_cells_of_other_data(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     table(tmp_path / "lab.csv")
     data, recipe = f"csv:{tmp_path / 'lab.csv'}#target=lab", {**QUICK, "epochs": 4, "lr": 0.02}
@@ -265,6 +266,7 @@ def test_evaluate_of_images_goes_by_content(images: tuple[Path, Path]) -> None:
         evaluate_run(run, progress=False)
 
 
+@pytest.mark.usefixtures("without_figures")
 def test_a_changed_ood_set_is_measured_anew(tmp_path: Path) -> None:
     digits = multum.load_data("digits").test.x[:50].numpy()
 

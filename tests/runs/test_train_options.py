@@ -17,11 +17,11 @@ QUICK = {"epochs": 2, "batch_size": 400}
 
 
 def test_a_found_rate_is_kept_when_the_run_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = train("digits", "small-cnn", "deep:members=2", tmp_path, QUICK, find_lr=True)
+    run = train("digits", "mlp:hidden=8", "deep:members=2", tmp_path, QUICK, find_lr=True)
     assert run["recipe"]["lr"] != multum.Recipe().lr and 1e-5 < run["recipe"]["lr"] < 1
     digits = multum.load_data("digits")
     ens = multum.ensemble(
-        lambda: multum.models.build("small-cnn", classes=10, in_channels=1),
+        lambda: multum.models.build("mlp", in_features=64, classes=10, hidden=8),
         multum.Deep(members=2),
         example=digits.example(),
         seed=0,
@@ -30,7 +30,7 @@ def test_a_found_rate_is_kept_when_the_run_resumes(tmp_path: Path, monkeypatch: 
     assert multum.find_lr(ens, digits, recipe).lr == run["recipe"]["lr"]
     # The same command goes on with the rate that it found, and looks for no other.
     monkeypatch.setattr("multum.runs.train.find_rate", None)
-    assert train("digits", "small-cnn", "deep:members=2", tmp_path, QUICK, find_lr=True) == run
+    assert train("digits", "mlp:hidden=8", "deep:members=2", tmp_path, QUICK, find_lr=True) == run
 
 
 def test_a_temperature_is_fitted_on_the_validation_part_and_kept(tmp_path: Path) -> None:
