@@ -243,13 +243,14 @@ def test_sound_on(name, method, caplog):
     assert len([r for r in caplog.records if r.name == "multum" and r.levelname == "WARNING"]) == (name == "lstm")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "method"),
     [
         ("resnet18", "packed"),
-        pytest.param("resnet18", "deep", marks=pytest.mark.slow),
-        pytest.param("resnext50", "packed", marks=pytest.mark.slow),
-        pytest.param("resnext50", "deep", marks=pytest.mark.slow),
+        ("resnet18", "deep"),
+        ("resnext50", "packed"),
+        ("resnext50", "deep"),
     ],
 )
 def test_sound_on_full_networks(name, method):

@@ -490,6 +490,7 @@ sys.exit(1)
 """
 
 
+@pytest.mark.slow  # tests/contract/test_contract.py exports a member of every method
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_an_exported_member_runs_where_multum_is_not_installed(tmp_path):
     x = torch.randn(2, 3, 8, 8)

@@ -560,6 +560,7 @@ ROWS = {"toy": (Toy(members=3), {"adds": ("scale",), "rounds": True, "only": ("m
 '''
 
 
+@pytest.mark.slow  # that it is known everywhere by one file and one line: tests/methods/test_registry.py
 def test_a_new_method_is_one_file_and_gets_the_whole_suite(tmp_path):
     (tmp_path / "toy_method.py").write_text(NEW_METHOD)
     places = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])

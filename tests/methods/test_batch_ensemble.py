@@ -306,7 +306,10 @@ def test_every_golden_row_is_here() -> None:
     assert set(PUBLISHED) == {row for row in GOLDEN if row.startswith("batchensemble")}
 
 
-@pytest.mark.parametrize("row", PUBLISHED)
+# ResNet-50 is counted in tests/papers/test_items.py too.
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=pytest.mark.slow) if "/R50" in row else row for row in PUBLISHED]
+)
 def test_golden_counts(row: str) -> None:
     cost = counted(*PUBLISHED[row])
     assert cost.params == cost.trainable == GOLDEN[row]["params"]
@@ -318,8 +321,8 @@ def test_golden_counts(row: str) -> None:
     [
         ("wrn-10-1", 80_428, 81_868),
         ("wrn-16-1", 179_436, 182_220),
-        ("wrn-16-2", 700_396, 705_868),
-        ("wrn-28-1", 377_452, 382_924),
+        pytest.param("wrn-16-2", 700_396, 705_868, marks=pytest.mark.slow),
+        pytest.param("wrn-28-1", 377_452, 382_924, marks=pytest.mark.slow),
     ],
 )
 def test_counts_of_small_networks(name: str, shared: int, own: int) -> None:

@@ -603,7 +603,9 @@ def test_nested_moves_theta_once_per_turn(members):
 # -- the promises of every ensemble ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "wrn-16-1" else name for name in NETS]
+)
 def test_promises(name, tmp_path):
     ens, x = young(name)
     builder = None if hasattr(ens.network, "recipe") else lambda: NETS[name][0]().double()

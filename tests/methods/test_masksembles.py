@@ -237,7 +237,9 @@ def meta(name: str, **keywords: Any) -> tuple[nn.Module, Tensor]:
 ROWS = [row for row in GOLDEN if row.startswith("masks-after-conv/")]
 
 
-@pytest.mark.parametrize("row", ROWS)
+@pytest.mark.parametrize(
+    "row", [pytest.param(r, marks=pytest.mark.slow) if r.endswith(("imagenet", "/c100")) else r for r in ROWS]
+)
 def test_golden_counts(row: str) -> None:
     _, backbone, dataset = row.split("/")
     name = {"R18": "resnet18", "R50": "resnet50", "R50x4": "resnet50x4", "WRN": "wrn-28-10"}[backbone]

@@ -335,7 +335,14 @@ def counted(name: str, members: int, side: int = 32, **keywords: Any) -> multum.
     return multum.cost(multum.ensemble(net, Mimo(members=members), example=x), example=x)
 
 
-@pytest.mark.parametrize("row", [row for row in GOLDEN if row.startswith("mimo")])
+# Its other rows are counted in tests/papers/test_items.py too.
+ALWAYS = ("mimo4/R18/c10", "mimo3/WRN/zagoruyko/c10")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [pytest.param(r, marks=() if r in ALWAYS else pytest.mark.slow) for r in GOLDEN if r.startswith("mimo")],
+)
 def test_golden(row):
     kind, backbone, *rest = row.split("/")
     keywords: dict[str, Any] = {"classes": {"c10": 10, "c100": 100, "imagenet": 1000}[rest[-1]]}
@@ -352,7 +359,13 @@ def test_golden(row):
 
 
 @pytest.mark.parametrize(
-    ("name", "params"), [("wrn-10-1", 80_014), ("wrn-16-1", 177_230), ("wrn-16-2", 695_118), ("wrn-28-1", 371_662)]
+    ("name", "params"),
+    [
+        ("wrn-10-1", 80_014),
+        ("wrn-16-2", 695_118),
+        pytest.param("wrn-16-1", 177_230, marks=pytest.mark.slow),
+        pytest.param("wrn-28-1", 371_662, marks=pytest.mark.slow),
+    ],
 )
 def test_small_networks(name, params):
     cost = counted(name, 3)
@@ -364,6 +377,7 @@ def test_small_networks(name, params):
     assert params == sum(p.numel() for p in base.parameters()) + extra
 
 
+@pytest.mark.slow
 def test_more_counts_of_the_paper():
     assert counted("wrn-28-10", 3, classes=100).params == 36_665_948
     assert counted("resnet50", 3, 224, classes=1000, stem="imagenet").params == 29_673_848

@@ -106,7 +106,7 @@ def test_wrn_28_10_has_three_groups_of_seven(classes, budget, templates, coeffic
     [
         (100, 1.0, 36_591_160),
         (100, 120_000_000, 118_843_960),
-        (10, 1.0, 36_461_232 + 10 + 4 * (105 + 17_952)),
+        pytest.param(10, 1.0, 36_461_232 + 10 + 4 * (105 + 17_952), marks=pytest.mark.slow),
     ],
 )
 def test_totals_of_wrn_28_10(classes, budget, params):
@@ -603,7 +603,9 @@ def test_compiled():
 # -- the promises of every ensemble ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "wrn-16-1" else name for name in NETS]
+)
 def test_promises(name, tmp_path):
     ens, x = mixed(name)
     multum.check(ens, x, verbose=False)

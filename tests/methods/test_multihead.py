@@ -157,7 +157,13 @@ def test_the_body_is_computed_once():
 
 
 @pytest.mark.parametrize(
-    ("name", "params"), [("wrn-10-1", 79_150), ("wrn-16-1", 176_366), ("wrn-16-2", 694_254), ("wrn-28-1", 370_798)]
+    ("name", "params"),
+    [
+        ("wrn-10-1", 79_150),
+        ("wrn-16-1", 176_366),
+        pytest.param("wrn-16-2", 694_254, marks=pytest.mark.slow),
+        pytest.param("wrn-28-1", 370_798, marks=pytest.mark.slow),
+    ],
 )
 def test_small_networks(name, params):
     with torch.device("meta"):

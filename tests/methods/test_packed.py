@@ -113,7 +113,7 @@ def train(model: nn.Module, x: Tensor, y: Tensor, **loss) -> nn.Module:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-@pytest.mark.parametrize("name", NETWORKS)
+@pytest.mark.parametrize("name", [n if n != "resnet18" else pytest.param(n, marks=pytest.mark.slow) for n in NETWORKS])
 def test_c_twenty_steps_under_the_summed_loss_are_twenty_steps_of_each_thin_network(name, executor):
     x, y = batch(name, 20, 6), labels(20, 6)
     ens = packed(name, executor=executor).train()

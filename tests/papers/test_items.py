@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -163,15 +164,15 @@ def test_every_golden_row_is_a_row_or_said_not_to_be() -> None:
     assert set(GOLDEN) == {*SAME, *NOT_TRAINED} and not set(SAME) & NOT_TRAINED
 
 
-# Rows of one network and of Packed are counted by tests of that method too, and by the exact items below; those with
-# 100 classes differ from others by their heads alone.
-AGAIN = ("single/", "packed(")
+# Rows of one network and of Packed are counted by tests of that method too, and by the exact items below, as are those
+# of ResNet-18 and of ResNet-50 on ImageNet; those with 100 classes differ from others by their heads alone.
+AGAIN = re.compile(r"single/|packed\(|.*(/c100|/R50x4/|/R18/c10$|/R50/imagenet$)")
 
 
 @pytest.mark.parametrize(
     "golden",
     [
-        pytest.param(g, marks=pytest.mark.slow) if g.startswith(AGAIN) or "/c100" in g or "R50x4" in g else g
+        pytest.param(g, marks=pytest.mark.slow) if AGAIN.match(g) else g  #
         for g in SAME
     ],
 )

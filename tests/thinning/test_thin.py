@@ -14,6 +14,7 @@ import networks
 from multum import Packed, models, thin
 from multum.errors import ConfigError
 from multum.network.copies import skeleton, tensors_of
+from multum.thinning import thin as rules
 from multum.thinning.thin import DENSE, plan_thinning
 from slices import Net, double, half, plan, run, shapes
 
@@ -273,11 +274,28 @@ STAGES = {
 }
 
 
+TRACES: dict[nn.Module, object] = {}
+
+
+@pytest.fixture
+def one_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large networks are traced once for all the tests that thin them on the same examples."""
+    trace = rules.trace_channels
+
+    def traced(network: nn.Module, x: torch.Tensor) -> object:
+        if network not in TRACES:
+            TRACES[network] = trace(network, x)
+        return TRACES[network]
+
+    monkeypatch.setattr(rules, "trace_channels", traced)
+
+
 @functools.cache
 def at_gamma(name: str, alpha: float, gamma: int) -> dict[str, nn.Conv2d]:
     return convolutions(packed(meta(name), torch.zeros(2, 3, 32, 32), members=4, alpha=alpha, gamma=gamma))
 
 
+@pytest.mark.usefixtures("one_trace")
 @pytest.mark.parametrize("name", ["resnet18", "resnet50"])
 def test_the_subgroups_of_resnets(name):
     found = at_gamma(name, 2, 2)
@@ -285,12 +303,14 @@ def test_the_subgroups_of_resnets(name):
     assert {conv.groups for conv in found.values()} == {1, 2}
 
 
+@pytest.mark.usefixtures("one_trace")
 def test_the_subgroups_of_a_wide_resnet():
     found, base = at_gamma("wrn-28-10", 2, 2), convolutions(meta("wrn-28-10"))
     expected = {path: 2 if conv.in_channels in (320, 640) else 1 for path, conv in base.items()}
     assert {path: conv.groups for path, conv in found.items()} == expected
 
 
+@pytest.mark.usefixtures("one_trace")
 def test_gamma_4_with_alpha_3_really_uses_3():
     found, base = at_gamma("resnet50", 3, 4), convolutions(meta("resnet50"))
     used = {path: conv.groups for path, conv in found.items()}
@@ -298,6 +318,7 @@ def test_gamma_4_with_alpha_3_really_uses_3():
     assert set(used.values()) == {1, 3, 4}
 
 
+@pytest.mark.usefixtures("one_trace")
 @pytest.mark.parametrize(("name", "alpha", "gamma"), [("resnet18", 2, 2), ("resnet50", 3, 4), ("wrn-28-10", 2, 2)])
 def test_every_subgroup_keeps_64_inputs(name, alpha, gamma):
     found, base = at_gamma(name, alpha, gamma), convolutions(meta(name))
@@ -336,6 +357,7 @@ def test_a_network_s_own_groups_are_multiplied():
     assert [layer.groups for layer in thinner[:3]] == [1, 4, 2]
 
 
+@pytest.mark.usefixtures("one_trace")
 def test_dense_patterns_are_classes_with_children_or_paths():
     net, x = meta("resnet18"), torch.zeros(2, 3, 32, 32)
 
