@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 
@@ -12,3 +14,10 @@ def without_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     Drawings are looked at in tests/reports, and written by a comparison where a fixture of a whole module makes one.
     """
     monkeypatch.setattr("multum.reports.writing.figures", lambda document: [])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def frozen_modules() -> None:
+    """What has been imported is no garbage: looking through it at each birth of members took a third of a second."""
+    gc.collect()
+    gc.freeze()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
+import runpy
 import shutil
-import subprocess
 import sys
 import textwrap
 from functools import partial
@@ -16,7 +17,7 @@ import torch
 from torch import nn
 
 import multum
-from multum import models
+from multum import cli, models
 from multum.data.sources import load_data
 from multum.errors import ConfigError, FileError, TrainingError
 from multum.models import sources
@@ -38,6 +39,8 @@ class Net(nn.Module):
         return self.f(x)
 """
 QUICK = {"epochs": 1, "batch_size": 256}
+
+pytestmark = pytest.mark.usefixtures("without_figures")
 
 
 @pytest.fixture
@@ -235,41 +238,48 @@ def test_neighbours_are_imported_and_said_to_be_uncovered(here: Path, caplog: py
         open_run(here / "run")
 
 
-def test_a_new_process_predicts_with_the_copy(here: Path) -> None:
+def test_the_command_line_predicts_with_the_copy(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, caplog: pytest.LogCaptureFixture
+) -> None:
+    def call(*arguments: str) -> str:
+        """What it prints; what it says is logged."""
+        forget()
+        caplog.clear()
+        monkeypatch.setattr(sys, "argv", ["multum", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        assert not ended.value.code
+        printed = capsys.readouterr()
+        assert printed.err == "" or arguments[0] == "train"
+        return printed.out
+
+    monkeypatch.setattr(logging.getLogger("multum"), "level", logging.NOTSET)  # as it will be left
     write(here / "mynet.py", NET)
-    command = [sys.executable, "-m", "multum"]
-    train = [
-        *command,
-        "train",
-        "--model",
-        "mynet.py:Net:width=4",
-        "--method",
-        "deep:members=2",
-        "--out",
-        "run",
-        "epochs=1",
-    ]
-    subprocess.run(train, check=True, capture_output=True)
+    fields = ["epochs=1", "batch_size=256"]
+    call("train", "--model", "mynet.py:Net:width=4", "--method", "deep:members=2", "--out", "run", *fields)
     images(here)
     (here / "mynet.py").unlink()
-    done = subprocess.run([*command, "predict", "run", "new.npz", "--json"], check=True, capture_output=True, text=True)
-    assert len(json.loads(done.stdout)) == 5
-    assert done.stderr.strip().splitlines() == ["running run/network.py, the network of this run"]
-    quiet = [*command, "--quiet", "predict", "run", "new.npz", "--json"]
-    assert subprocess.run(quiet, check=True, capture_output=True, text=True).stderr == ""
+    assert len(json.loads(call("predict", "run", "new.npz", "--json"))) == 5
+    assert caplog.messages == ["running run/network.py, the network of this run"]
+    call("--quiet", "predict", "run", "new.npz", "--json")
+    assert caplog.messages == []
 
 
 COMPARED = {"seeds": 1, "epochs": 1, "shift": "none", "ood": [], "threads": 1, "recipe": {"batch_size": 256}}
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_compare_by_file(here: Path, jobs: int) -> None:
+def test_compare_by_file_in_one_process_and_in_several(here: Path) -> None:
     write(here / "mynet.py", NET)
-    document = multum.compare("digits", "mynet.py:Net", "single,deep:members=2", out=here / "c", jobs=jobs, **COMPARED)
-    assert [row["status"] for row in document["rows"]] == ["done", "done"]
-    assert (here / "c" / "network.py").read_text() == NET
-    for cell in document["cells"]:
-        assert (here / "c" / cell["folder"] / "network.py").read_text() == NET
+    tables = []
+    for jobs in (1, 2):
+        out = here / f"{jobs}"
+        document = multum.compare("digits", "mynet.py:Net", "single,deep:members=2", out=out, jobs=jobs, **COMPARED)
+        assert [row["status"] for row in document["rows"]] == ["done", "done"]
+        for folder in ("", *(cell["folder"] for cell in document["cells"])):
+            assert (out / folder / "network.py").read_text() == NET
+        timed = ("latency", "train_seconds")
+        tables.append([{k: v for k, v in row["values"].items() if k not in timed} for row in document["rows"]])
+    assert tables[0] == tables[1]
 
 
 def test_a_budget_thins_it(here: Path) -> None:
@@ -308,12 +318,13 @@ def test_compare_refuses_what_no_folder_can_keep(model: object, here: Path) -> N
 
 
 def test_a_script_that_does_things_when_imported_is_refused(here: Path) -> None:
-    script = NET + "\nimport multum\nmultum.compare('digits', Net, 'single', out='c', seeds=1, epochs=1)\n"
+    options = "out='c', seeds=1, epochs=1, shift='none', recipe={'batch_size': 256}"
+    script = NET + f"\nimport multum\nmultum.compare('digits', Net, 'single', {options})\n"
     write(here / "script.py", script)
-    done = subprocess.run([sys.executable, "script.py"], capture_output=True, text=True)
-    assert 'if __name__ == "__main__":' in done.stderr and done.returncode == 1
+    with pytest.raises(ConfigError, match='if __name__ == "__main__":'):
+        runpy.run_path("script.py", run_name="__main__")  # as `python script.py`
     write(here / "script.py", script.replace("\nmultum.compare", "\nif __name__ == '__main__':\n    multum.compare"))
-    subprocess.run([sys.executable, "script.py"], check=True, capture_output=True)
+    runpy.run_path("script.py", run_name="__main__")
     assert (here / "c" / "network.py").is_file()
 
 

@@ -11,14 +11,18 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 import torch
+from lightning_fabric import Fabric
 from safetensors import safe_open
 from torch import Tensor
 
 import multum
+from multum.errors import TrainingError
+from multum.training import devices
 from training import ddp_job
 
 SCRIPT = Path(ddp_job.__file__)
@@ -51,8 +55,8 @@ def result(folder: Path, name: str, rank: int) -> tuple[dict[str, Tensor], list[
         return {k: file.get_tensor(k) for k in file.keys()}, json.loads(file.metadata()["log"])  # noqa: SIM118
 
 
-def compare(alone: Path, both: Path) -> None:
-    for name in ddp_job.JOBS:
+def compare(alone: Path, both: Path, names: Iterable[str] = ddp_job.JOBS) -> None:
+    for name in names:
         (wanted, log), (first, first_log) = result(alone, name, 0), result(both, name, 0)
         second, _ = result(both, name, 1)
         assert set(first) == set(second) == set(wanted)
@@ -73,9 +77,25 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_two_processes_of_torchrun_give_what_one_gives(alone: Path, tmp_path: Path) -> None:
-    torchrun(str(SCRIPT), str(tmp_path), "1")
-    compare(alone, tmp_path)
+SOME = ("deep", "batchensemble", "hypernet", "batch norm")  # every job is run by two devices, below
+
+
+def test_two_processes_of_torchrun_give_what_one_gives(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+    ddp_job.main(tmp_path / "one", 1, list(SOME))
+    torchrun(str(SCRIPT), str(tmp_path / "two"), "1", *SOME)
+    compare(tmp_path / "one", tmp_path / "two", SOME)
+
+
+def test_processes_that_do_not_meet_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def launch(self: Fabric) -> None:
+        raise torch.distributed.DistError("nobody came\nwith a second line")
+
+    monkeypatch.setattr(Fabric, "launch", launch)
+    message = "all 2 processes must start within 300 s of each other; process 0 waited in vain: nobody came. See why"
+    with pytest.raises(TrainingError, match=message):
+        devices.open_fabric(devices.Place("cpu", 2), "32-true")
 
 
 LONELY = """
@@ -92,7 +112,8 @@ sys.exit(1)
 """
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+@pytest.mark.slow
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_whose_partner_died_while_starting_says_so(rank: int) -> None:
     """As torchrun starts it, with the other of two killed before they have met."""
     place = {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0"}

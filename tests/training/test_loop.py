@@ -43,11 +43,12 @@ LEARNS = {name: (name, {"epochs": 5}) for name in METHODS} | {
 }
 
 
+@pytest.mark.parametrize("model", ["mlp:hidden=64+64", pytest.param("small-cnn", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("name", LEARNS)
-def test_every_method_learns_digits_in_seconds(name: str) -> None:
+def test_every_method_learns_digits_in_seconds(name: str, model: str) -> None:
     text, fields = LEARNS[name]
     data = multum.load_data("digits")
-    ens = multum.ensemble(model_for("small-cnn", data, 0), parse(text), example=data.example(), seed=0)
+    ens = multum.ensemble(model_for(model, data, 0), parse(text), example=data.example(), seed=0)
     history = multum.fit(ens, data, multum.Recipe(**{"lr": 0.02, "batch_size": 32, **fields}))
     found = multum.predict(ens, data.prepare(data.test.x))
     accuracy = float((found.labels == data.test.y).double().mean())

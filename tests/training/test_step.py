@@ -95,7 +95,8 @@ def test_a_step_calls_as_much_for_more_images_and_members(fields: dict[str, Any]
 
 @pytest.mark.parametrize("name", [name for name in METHODS if name != "single"])
 def test_every_method_steps_without_a_loop_over_members(name: str) -> None:
-    fields, epochs = {"masksembles": {"scale": 2.0}}.get(name, {}), 9 if name == "fastgeometric" else 5
+    fields = {"masksembles": {"scale": 2.0}}.get(name, {})
+    epochs = {"fastgeometric": 9, "hypernet": 5, "snapshot": 4, "swag": 5}.get(name, 1)
     few, many = (METHODS[name](**{"members": members, **fields}) for members in (2, 4))
     recipe = replace(RECIPE, epochs=epochs)
     more = calls_of(many, recipe)[0] - calls_of(few, recipe)[0]

@@ -141,7 +141,7 @@ def test_stalled_is_a_matter_of_epochs_since_the_first_best() -> None:
 
 
 def test_a_run_that_has_not_converged_is_said_and_one_that_has_is_not(caplog: pytest.LogCaptureFixture) -> None:
-    short, long = (multum.Recipe(epochs=epochs, batch_size=16, lr=3e-3, seed=1) for epochs in (3, 60))
+    short, long = (multum.Recipe(epochs=epochs, batch_size=96, lr=1e-2, seed=1) for epochs in (3, 60))
     with caplog.at_level(logging.WARNING, "multum"):
         multum.fit(made(), pairs(480), long)
         assert "not converged" not in caplog.text

@@ -18,6 +18,7 @@ from typing import Any
 
 import lightning_fabric  # noqa: F401
 import torch
+import torch._dynamo  # what training imports when it begins
 
 from multum.runs import train as job
 from multum.training import checkpoint
