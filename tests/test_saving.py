@@ -22,7 +22,7 @@ import multum
 import networks
 from multum import Deep, Packed, Single, files
 from multum.errors import FileError, NetworkError
-from multum.files import digest
+from multum.files import signature
 from multum.models import build
 
 X = torch.randn(4, 6, generator=torch.Generator().manual_seed(0))
@@ -59,7 +59,7 @@ def rewrite(path: Path, header=None, tensors=None, **changes) -> None:
     new = old if tensors is None else tensors(old)
     header = {**header_of(path), **changes} if header is None else header
     if "checksum" in header:
-        header["checksum"] = digest(header, new)
+        header["checksum"] = signature(header, new)
     save_file(new, path, metadata={"multum": json.dumps(header)})
 
 

@@ -24,7 +24,6 @@ from .errors import FileError, first_line
 __all__ = [
     "atomic",
     "checksum",
-    "digest",
     "dumps",
     "explained",
     "locked",
@@ -32,6 +31,7 @@ __all__ = [
     "prepare_folder",
     "read_json",
     "set_aside",
+    "signature",
     "write_bytes",
     "write_json",
     "write_tensors",
@@ -141,13 +141,13 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], header: Mapping[str
         alone = t.untyped_storage().nbytes() == t.nbytes and t.data_ptr() not in places
         values[name] = t if alone else t.clone()
         places.add(t.data_ptr())
-    signed = None if header is None else {**header, "checksum": digest(header, values)}
+    signed = None if header is None else {**header, "checksum": signature(header, values)}
     with atomic(path) as temporary:
         save_file(values, temporary, metadata=None if signed is None else {"multum": json.dumps(signed)})
 
 
-def digest(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A digest of every bit of the tensors and of the header, but for the digest itself."""
+def signature(header: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A digest of every bit of the tensors and of the header, but for the signature itself."""
     rest = {name: value for name, value in header.items() if name != "checksum"}
     return hashlib.sha256(f"{checksum(tensors)} {json.dumps(rest)}".encode()).hexdigest()
 

@@ -31,8 +31,7 @@ from ..data.preparation import Preparation
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, FileError, TrainingError, first_line
-from ..files import digest as signature
-from ..files import plain, read_json, write_json, write_tensors
+from ..files import plain, read_json, signature, write_json, write_tensors
 from ..saving import load
 from ..training.checkpoint import guard
 from ..training.recipe import Recipe

@@ -24,7 +24,7 @@ from .. import models
 from ..building import assembled, built_by
 from ..ensemble import Ensemble
 from ..errors import ConfigError, FileError, MultumError, first_line
-from ..files import digest, write_tensors
+from ..files import signature, write_tensors
 from ..network.copies import fold_rows, skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, install, seeded
 from ..thinning.thin import output_of
@@ -159,7 +159,7 @@ def _read(path: Path, device: Any) -> tuple[dict, dict[str, Tensor]]:
     header = parse(metadata["multum"], path)
     if header["format"] == 1:
         log.warning("%s has no checksum, as files of multum 0.1 have none: save it again to protect it", path)
-    elif header["checksum"] != digest(header, tensors):
+    elif header["checksum"] != signature(header, tensors):
         raise FileError(
             f"{path} must have the checksum that is written in it; got other bits: it was damaged or changed. "
             "Copy or save it again"

@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ..errors import TrainingError
-from ..files import digest, explained, write_tensors
+from ..files import explained, signature, write_tensors
 from .recipe import Recipe
 
 __all__ = ["KEEP", "check_room", "guard", "latest", "read", "states", "write"]
@@ -98,7 +98,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
             raise ValueError("a header that is no JSON object")
         if "checksum" not in header:
             log.warning("%s has no checksum, as checkpoints of multum 0.1 have none", path)
-        elif header["checksum"] != digest(header, tensors):
+        elif header["checksum"] != signature(header, tensors):
             raise ValueError("other bits than were written: it was damaged or changed")
     except (SafetensorError, OSError, KeyError, ValueError, RecursionError) as error:
         raise TrainingError(
