@@ -26,6 +26,7 @@ from multum.runs import train as job
 from multum.runs.folder import open_run
 from multum.training import checkpoint
 from multum.training.optimizers import Optimizers
+from training.noisy import Noisy
 
 ZYGOTE = Path(__file__).with_name("zygote.py")
 
@@ -122,23 +123,6 @@ def test_kill_9_twenty_times(name: str, little_data: str, tmp_path: Path) -> Non
 
 
 # -- every setting, stopped at every kind of place ---------------------------------------------------------------------
-
-
-class Noisy(nn.Module):
-    """Batch norm and dropout."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.drop, self.last = (
-            nn.Linear(8, 12),
-            nn.BatchNorm1d(12),
-            nn.Dropout(0.3),
-            nn.Linear(12, 3),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        x = torch.relu(self.norm(self.first(x)))
-        return self.last(self.drop(x))
 
 
 def given(n: int = 60) -> tuple[Tensor, Tensor]:

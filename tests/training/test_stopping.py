@@ -16,6 +16,7 @@ from multum.network.copies import tensors_of
 from multum.training import run as run_module
 from multum.training.optimizers import Optimizers
 from multum.training.stopping import is_stalled, still_falling
+from training.noisy import Noisy
 
 METHODS = (
     multum.Deep(members=2),
@@ -25,22 +26,6 @@ METHODS = (
     multum.McDropout(members=2),
     multum.Swag(members=2),
 )
-
-
-class Noisy(nn.Module):
-    """Batch norm, and dropout from torch's own generator as a user may write it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.norm, self.drop, self.last = (
-            nn.Linear(8, 12),
-            nn.BatchNorm1d(12),
-            nn.Dropout(0.3),
-            nn.Linear(12, 3),
-        )
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.last(self.drop(torch.relu(self.norm(self.first(x)))))
 
 
 def pairs(n: int = 120) -> tuple[Tensor, Tensor]:
