@@ -11,6 +11,7 @@ import subprocess
 import sys
 from fractions import Fraction
 from pathlib import Path
+from typing import Optional
 
 import pytest
 import torch
@@ -150,6 +151,7 @@ RULES = {
     "fast": (bool, setting(True, ""), 1, "fast must be True or False; got fast=1"),
     "names": (tuple[str, ...], setting((), "", example="fc"), 3, "names must be a tuple of texts; got names=3"),
     "share": (float | None, setting(None, "", most=1), 2, "share must be a number with share <= 1; got share=2"),
+    "limit": (Optional[float], setting(None, "", most=1), 2, "limit must be a number with limit <= 1; got limit=2"),  # noqa: UP045
     "head": ("str | None", setting(None, "", check=module_path), "", "head must be the path of a module, or None"),
 }
 
@@ -170,3 +172,25 @@ def test_a_field_carries_the_rule_of_its_values(name: str) -> None:
 def test_a_factor_is_a_share(factor) -> None:
     with pytest.raises(ConfigError, match=r"factor must be a number with 0 < factor <= 1; got"):
         multum.thin(torch.nn.Linear(2, 2), factor, torch.zeros(1, 2))
+
+
+VARIANTS = [(name, fields) for name, kind in METHODS.items() for fields in kind.variants]
+
+
+@pytest.mark.parametrize(("name", "fields"), VARIANTS, ids=str)
+def test_a_variant_is_another_config_that_builds(name: str, fields: dict) -> None:
+    default = METHODS[name]()
+    variant = dataclasses.replace(default, **fields)
+    assert fields and all(
+        getattr(variant, field) == value != getattr(default, field) for field, value in fields.items()
+    )
+    x = torch.randn(4, 1, 8, 8)
+    ens = multum.ensemble(multum.models.build("small-cnn", classes=3, in_channels=1), variant, example=x, seed=0)
+    assert ens(x).shape[1:] == (4, 3) and ens(x).isfinite().all()
+
+
+def test_tuning_tries_few_variants() -> None:
+    assert max(len(kind.variants) for kind in METHODS.values()) == 2
+    tuned = {name: {field for fields in METHODS[name].variants for field in fields} for name, _ in VARIANTS}
+    main = {"packed": {"alpha"}, "masksembles": {"scale"}, "mimo": {"rho", "repeats"}, "mcdropout": {"rate"}}
+    assert main.items() <= tuned.items() and tuned["hypernet"] == {"birth_epoch"}

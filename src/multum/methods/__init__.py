@@ -12,6 +12,7 @@ from .base import Method
 from .batch_ensemble import BatchEnsemble as BatchEnsemble
 from .deep import Deep as Deep
 from .fast_geometric import FastGeometric as FastGeometric
+from .fields import holds_several
 from .hypernet import Hypernet as Hypernet
 from .masksembles import Masksembles as Masksembles
 from .mc_dropout import McDropout as McDropout
@@ -43,7 +44,7 @@ def parse(text: str) -> Method:
     if name.lower() not in METHODS:
         raise ConfigError(f"a method must be one that multum has; got {name!r}. {did_you_mean(name.lower(), METHODS)}")
     kind: Any = METHODS[name.lower()]
-    known = {f.name: "tuple" in str(f.type) for f in dataclasses.fields(kind)}
+    known = {f.name: holds_several(kind, f.name) for f in dataclasses.fields(kind)}
     for field in values:
         if field not in known:
             raise ConfigError(

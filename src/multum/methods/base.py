@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..building import Birth
-from ..checks import flag, number, one_of, strings, whole
 from ..network.copies import full_copy, name_in, on_meta, tensors_of
 from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
+from .fields import checked, setting
 
 __all__ = [
     "INITS",
@@ -31,35 +31,6 @@ INITS = ("fresh", "pretrained")
 NOISE = 0.2  # relative, on heads and branches that start from given weights: see benchmarks/twins.py
 
 Builder = Callable[[], nn.Module]
-
-
-def setting(default: Any, text: str, **rule: Any) -> Any:
-    """A field of a method: its default, the line that `multum methods` prints about it, and the rule of its values.
-
-    Args:
-        rule: `choices`, an `example` of a text, the bounds of `checks.number`, or `check(name, value)` for anything
-            else; a field that may be None says so in its type.
-    """
-    return field(default=default, metadata={"help": text, "rule": rule})
-
-
-def _checked(kind: str, name: str, value: Any, rule: dict[str, Any]) -> Any:
-    """The value of a field of this type, if it obeys the rule."""
-    if value is None and "None" in kind:
-        return None
-    if "check" in rule:
-        rule["check"](name, value)
-    elif "choices" in rule:
-        one_of(name, value, rule["choices"])
-    elif kind.startswith("tuple"):
-        return strings(name, value, rule["example"])
-    elif kind == "bool":
-        flag(name, value)
-    elif kind == "int":
-        whole(name, value, **rule)
-    elif rule:
-        number(name, value, **rule)
-    return value
 
 
 class Batch(NamedTuple):
@@ -81,14 +52,14 @@ class Method:
     takes_turns: ClassVar[bool] = False  # whether a step trains the one member that `turn` names
     undecayed_names: ClassVar[tuple[str, ...]] = ()  # last names of the tensors that have no weight decay
     training_only: ClassVar[tuple[str, ...]] = ()  # fields that change how members are trained and no cost
+    variants: ClassVar[tuple[dict[str, Any], ...]] = ()  # fields that tuning tries beside the default, at most two
 
     members: int = setting(4, "M")
 
     def __post_init__(self) -> None:
         for f in fields(self):
             if "rule" in f.metadata:
-                kind = f.type.__name__ if isinstance(f.type, type) else str(f.type)
-                value = _checked(kind, f.name, getattr(self, f.name), f.metadata["rule"])
+                value = checked(type(self), f.name, getattr(self, f.name), f.metadata["rule"])
                 object.__setattr__(self, f.name, value)
 
     @property

@@ -91,6 +91,7 @@ class BatchEnsemble(Method):
 
     training_only = ("init",)
     undecayed_names = FACTORS
+    variants = ({"init": "normal"},)
 
     members: int = setting(4, "M")
     init: str = setting(

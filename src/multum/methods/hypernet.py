@@ -73,6 +73,7 @@ class Hypernet(Method):
     takes_turns = True
     undecayed_names = (EMBEDDING,)
     training_only = ("birth_epoch", "sigma", "heads", "head_noise", "nested")
+    variants = ({"birth_epoch": 0.4}, {"birth_epoch": 0.8})
 
     members: int = setting(4, "N")
     birth_epoch: float | int = setting(

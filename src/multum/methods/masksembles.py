@@ -85,6 +85,7 @@ class Masksembles(Method):
     """Masked members of any network."""
 
     arranges_batches = True
+    variants = ({"scale": 1.5}, {"scale": 3.0})
 
     members: int = setting(4, "n, or M: the number of masks")
     scale: float = setting(2.0, "S, from 1 (all members alike) to 6 (hardly any overlap)", least=1, most=6)

@@ -79,6 +79,7 @@ class McDropout(Method):
     """Samples of one network under dropout."""
 
     deterministic = False
+    variants = ({"rate": 0.05}, {"rate": 0.2})
 
     members: int = setting(5, "T: samples per prediction")
     rate: float | None = setting(

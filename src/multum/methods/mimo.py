@@ -44,6 +44,7 @@ class Mimo(Method):
 
     arranges_batches = True
     training_only = ("rho", "repeats")
+    variants = ({"rho": 0.5}, {"repeats": 2})
 
     members: int = setting(3, "M")
     rho: float = setting(

@@ -190,8 +190,8 @@ class Mixture(Method):
     def _numbers(self, group: _Group, member: int) -> list[list[int]]:
         """The templates of every layer of a group: one pointer runs over the layers, and over members if disjoint."""
         n, k, first = group.templates, group.mixed, member * len(group.slots) if self.disjoint else 0
-        turns = range(first, first + len(group.slots))
-        starts = [t * k % n if self.assignment == "cyclic" else t % (n // k) * k for t in turns]
+        turns, cyclic = range(first, first + len(group.slots)), self.assignment == "cyclic"
+        starts = [t * k % n if cyclic else t % (n // k) * k for t in turns]
         return [[(start + i) % n for i in range(k)] for start in starts]
 
     def _starts(self, allocation: _Allocation) -> dict[str, int]:

@@ -37,6 +37,7 @@ class Packed(Method):
     """Thin members of any network."""
 
     independent = True
+    variants = ({"alpha": 1.5}, {"alpha": 3})
 
     members: int = setting(4, "M")
     alpha: float = setting(2, "alpha: width of all members together, in widths of the base network")

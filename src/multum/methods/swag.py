@@ -36,6 +36,7 @@ class Swag(OneRun):
     """Samples of a Gaussian fitted to one training run."""
 
     renews_norms = True
+    variants = ({"scale": 0.5},)
 
     members: int = setting(4, "N: samples")
     start: float = setting(0.8, "the share of the epochs before the first weights are collected", **SHARE)

@@ -44,6 +44,8 @@ STAGES = ("layer1", "layer2", "layer3")  # what residual networks call their gro
 class TreeNet(Method):
     """M branches on one trunk."""
 
+    variants = ({"at": 0.25}, {"at": 0.75})
+
     members: int = setting(3, "M")
     at: str | float | None = setting(
         None,
