@@ -18,7 +18,7 @@ from reports import documents
 from reports.answers import answered
 
 FIGURES = [
-    *("pareto", "pareto-nll", "reliability", "risk-coverage", "ood"),
+    *("differences", "pareto-nll", "equivalent", "pareto", "reliability", "risk-coverage", "ood"),
     *("shift", "corruptions", "diversity", "training"),
 ]
 

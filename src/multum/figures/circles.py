@@ -14,9 +14,11 @@ from .labels import placed
 from .palette import INK, MUTED, Look
 from .panels import fitted, text_width
 
-__all__ = ["Circle", "circle_radii", "draw_circles", "front"]
+__all__ = ["Circle", "circle_radii", "draw_circles", "front", "spread"]
 
 SMALLEST = 3  # CSS pixels: no radius is smaller
+APART = 0.75  # of the sum of two radii: circles that are nearer sit on top of each other
+PUSHES = 400
 OPACITY = {"full": 0.5, "half": 0.2, "empty": 0.0}
 
 
@@ -32,6 +34,7 @@ class Circle:
     error: float = math.nan  # of y
     bold: bool = False
     key: str | None = None  # makes point-KEY the id of the circle, and name-KEY that of its name
+    true_x: float | None = None  # where it belongs, if it was moved aside: a dot marks the place
 
 
 def circle_radii(areas: Sequence[float], largest: float) -> np.ndarray:
@@ -54,6 +57,27 @@ def front(cost: Sequence[float], quality: Sequence[float], better: str) -> list[
     points = [(c, -sign * q) for c, q in zip(cost, quality, strict=True)]
     best = [i for i, p in enumerate(points) if not any(o[0] <= p[0] and o[1] <= p[1] and o != p for o in points)]
     return sorted(best, key=lambda i: (points[i], i))
+
+
+def spread(circles: np.ndarray, left: float, right: float) -> np.ndarray:
+    """Horizontal places at which no circle sits on top of another: those that would are pushed aside.
+
+    **Shape**: circles ``[n, 3]`` (x, y, radius) in pixels; the result ``[n]``.
+
+    >>> spread(np.array([[50.0, 20.0, 8.0], [50.0, 20.0, 8.0], [90.0, 20.0, 8.0]]), 0, 200).tolist()
+    [44.0, 56.0, 90.0]
+    """
+    x, y, radius = circles[:, 0].copy(), circles[:, 1], circles[:, 2]
+    needed = APART * (radius[:, None] + radius[None])
+    gaps = np.sqrt(np.maximum(needed**2 - (y[:, None] - y[None]) ** 2, 0)) * (1 - np.eye(len(x)))
+    rank = np.lexsort((y, x)).argsort()
+    order = np.sign(np.subtract.outer(rank, rank))
+    for _ in range(PUSHES):
+        lacking = np.where(gaps > 0, np.maximum(gaps - order * np.subtract.outer(x, x), 0), 0)
+        if lacking.max(initial=0) < 0.1:
+            break
+        x = np.clip(x + 0.5 * (order * lacking).sum(1) / np.maximum((lacking > 0).sum(1), 1), left, right)
+    return np.round(x, 1)
 
 
 def draw_circles(
@@ -94,6 +118,9 @@ def draw_circles(
             zorder=4 - circle.radius / 100,
             gid=None if circle.key is None else f"point-{circle.key}",
         )
+        if circle.true_x is not None:
+            axes.plot([circle.true_x, circle.x], [circle.y] * 2, color=colour, lw=0.8, zorder=4.5)
+            axes.plot(circle.true_x, circle.y, "o", color=colour, ms=3.5, zorder=4.6)
     weights = ["bold" if c.bold else "normal" for c in circles]
     names = [fitted(c.name, longest, size, w) for c, w in zip(circles, weights, strict=True)]
     sizes = np.array([(text_width(n, size, w) + 3, size + 3) for n, w in zip(names, weights, strict=True)])

@@ -22,7 +22,11 @@ class Row:
 
     label: str
     index: int  # among all rows: it decides the look, and is the id of the method in a drawing
-    values: Mapping[str, Any]
+    entry: Mapping[str, Any]  # of the document
+
+    @property
+    def values(self) -> Mapping[str, Any]:
+        return self.entry["values"]
 
     @property
     def look(self) -> Look:
@@ -39,9 +43,7 @@ class View:
         self.document = document
         self.columns = {column["key"]: column for column in sized(document)}
         self.rows = [
-            Row(row["label"], index, row["values"])
-            for index, row in enumerate(document["rows"])
-            if row["status"] != "failed"
+            Row(row["label"], index, row) for index, row in enumerate(document["rows"]) if row["status"] != "failed"
         ]
 
     @property

@@ -13,8 +13,9 @@ from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from ...figures.palette import CONTEXT, HUES, INK, MUTED, PAPER, drawing
-from ...figures.panels import canvas, fitted, text_width
+from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle
+from ...figures.palette import HUES, INK, MUTED, PAPER, drawing
+from ...figures.panels import canvas, text_width
 from ...figures.scales import PERCENT, ROUND
 from ..results import VERDICTS, Ordering, Picture, Result
 from .panels import WIDTH
@@ -22,20 +23,14 @@ from .panels import WIDTH
 __all__ = ["COLOURS", "MOST", "ordering_chart", "regression_forest"]
 
 MOST = 24  # lines that one figure takes
-LINE, HEAD, FOOT = 21, 26, 26  # CSS pixels: a line, the title of a panel, its ticks
+HEAD, FOOT = 26, 26  # CSS pixels: the title of a panel, its ticks
 COLOURS = {"holds": HUES[2], "open": MUTED, "reversed": HUES[3], "one seed": MUTED}
 
 
 @dataclass(frozen=True)
-class Mark:
-    """One line: a value with its interval, and perhaps the paper's value."""
+class Compared(Mark):
+    """A mark, and perhaps the paper's value."""
 
-    label: str
-    value: float
-    low: float | None
-    high: float | None
-    colour: str
-    filled: bool = True
     paper: float | None = None
 
 
@@ -44,7 +39,7 @@ class Grove:
     """Lines on one axis."""
 
     title: str
-    marks: Sequence[Mark]
+    marks: Sequence[Compared]
     share: bool = False
 
 
@@ -62,10 +57,10 @@ def ordering_chart(result: Result) -> Picture | None:
             low, high = ends if len(ends) == 2 else (None, None)
             single = o.verdict == "one seed"
             label = f"{o.better} over {o.worse}"
-            marks.append(Mark(label, sign * o.ours, low, high, COLOURS[o.verdict], filled=not single))
+            marks.append(Compared(label, sign * o.ours, low, high, COLOURS[o.verdict], filled=not single))
         groves.append(Grove(column, marks))
     verdicts = [verdict for verdict in VERDICTS if any(o.verdict == verdict for o in shown)]
-    handles = [_handle(verdict, COLOURS[verdict], verdict != "one seed") for verdict in verdicts]
+    handles = [mark_handle(verdict, COLOURS[verdict], verdict != "one seed") for verdict in verdicts]
     caption = (
         "Each line is a pair of which the paper says that the first is better: our difference, paired by seed, with "
         "its 95 % interval, drawn so that right of the line at 0 is the paper's order, and left of it the other."
@@ -95,10 +90,10 @@ def regression_forest(numbers: pd.DataFrame) -> Drawing:
     for measure, own in numbers.groupby("measure", sort=False):
         marks = []
         for line in own.itertuples():
-            low, high, paper = (x if math.isfinite(x) else None for x in (line.low, line.high, line.paper))
-            marks.append(Mark(str(line.data), line.difference, low, high, HUES[0], paper=paper))
+            low, high, paper = map(finite, (line.low, line.high, line.paper))
+            marks.append(Compared(str(line.data), line.difference, low, high, HUES[0], paper=paper))
         groves.append(Grove(titles[str(measure)], marks, share=measure == "rmse"))
-    handles = [_handle("ours, 95 % over splits", HUES[0], True), _handle("the paper's", HUES[1], False, "D")]
+    handles = [mark_handle("ours, 95 % over splits", HUES[0], True), mark_handle("the paper's", HUES[1], False, "D")]
     return _forest(groves, handles)
 
 
@@ -120,11 +115,6 @@ def _by_column(orderings: Sequence[Ordering]) -> dict[str, list[Ordering]]:
     return columns
 
 
-def _handle(label: str, colour: str, filled: bool, marker: str = "o") -> Line2D:
-    style: dict[str, Any] = {"color": colour, "mfc": colour if filled else PAPER, "ms": 7, "mew": 1.4, "ls": "none"}
-    return Line2D([], [], marker=marker, label=label, **style)
-
-
 def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
     """Panels one above the other, each with its own axis."""
     with drawing():
@@ -137,22 +127,11 @@ def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
             high = LINE * len(grove.marks)
             top -= HEAD + high
             axes = figure.add_axes((left / WIDTH, top / height, (WIDTH - left - 16) / WIDTH, high / height))
+            draw_forest(axes, grove.marks, left - 12)
             for y, mark in enumerate(grove.marks):
-                if mark.low is not None and mark.high is not None:
-                    axes.plot([mark.low, mark.high], [y, y], color=mark.colour, lw=2, zorder=2)
-                axes.plot(
-                    mark.value, y, "o", color=mark.colour, mfc=mark.colour if mark.filled else PAPER, ms=7, zorder=3
-                )
                 if mark.paper is not None:
                     axes.plot(mark.paper, y, "D", color=HUES[1], mfc=PAPER, ms=6, mew=1.4, zorder=2.5)
             axes.axvline(0, color=MUTED, lw=1, zorder=1)
-            axes.set_ylim(len(grove.marks) - 0.4, -0.6)
-            names = [fitted(mark.label, left - 12, 10) for mark in grove.marks]
-            axes.set_yticks(range(len(names)), names)
-            axes.tick_params("y", labelcolor=INK)
-            axes.grid(axis="y", visible=False)
-            axes.spines["left"].set_visible(False)
-            axes.spines["bottom"].set_color(CONTEXT)
             axes.margins(x=0.06)
             axes.xaxis.set_major_locator(MaxNLocator(7, steps=ROUND))
             if grove.share:

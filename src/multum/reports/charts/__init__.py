@@ -13,6 +13,8 @@ from typing import Any
 from ...figures.figure import Figure
 from ..view import View
 from .classes import by_class, by_target, confusion
+from .differences import differences
+from .equivalent import equivalent
 from .heat import corruptions, diversity
 from .lines import quantiles, risk_coverage, severity, training
 from .ood import ood
@@ -23,8 +25,10 @@ __all__ = ["CHARTS", "figures"]
 
 # By the name of the figure and of its files, in the order of the page.
 CHARTS: dict[str, Callable[[View], Figure | None]] = {
-    "pareto": pareto,
+    "differences": differences,
     "pareto-nll": pareto_nll,
+    "equivalent": equivalent,
+    "pareto": pareto,
     "reliability": reliability,
     "quantiles": quantiles,
     "risk-coverage": risk_coverage,

@@ -13,16 +13,17 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.ticker import MaxNLocator
 
-from ...figures.circles import Circle, circle_radii, draw_circles, front
-from ...figures.figure import Figure
+from ...figures.circles import Circle, circle_radii, draw_circles, front, spread
+from ...figures.figure import NARROW, WIDE, Figure
 from ...figures.formats import round_count, shown
-from ...figures.palette import CONTEXT, MUTED
+from ...figures.palette import CONTEXT, MUTED, drawing
 from ...figures.panels import canvas, text_width
 from ...figures.scales import FLOOR, ROUND, accuracy_axis, log_axis
 from ..view import Row, View
 
 __all__ = ["pareto", "pareto_nll"]
 
+NARROWEST = 600  # CSS pixels: below it, everything is drawn smaller
 COSTS = ("macs", "params", "latency", "train_seconds")  # the first that the comparison has
 
 
@@ -32,8 +33,8 @@ def pareto(view: View) -> Figure | None:
 
 
 def pareto_nll(view: View) -> Figure | None:
-    """Negative log likelihood against mult-adds."""
-    return _figure(view, "nll")
+    """Negative log likelihood against mult-adds, calibrated where the document has it."""
+    return _figure(view, "calibrated_nll" if "calibrated_nll" in view.columns else "nll")
 
 
 def _figure(view: View, quality: str) -> Figure | None:
@@ -53,11 +54,14 @@ def _figure(view: View, quality: str) -> Figure | None:
     )
     if stretched and quality == "accuracy":
         caption += " The accuracy axis is stretched towards 100 %."
+    plane = _Plane(view, rows, numbers, quality, cost, higher, stretched)
+    if any(plane.moved(width) for width in (WIDE, NARROW)):
+        caption += " Circles that would cover each other are moved sideways: a small dot marks the true place."
     return Figure(
         f"{title[:1].upper()}{title[1:]}",
         caption,
         numbers,
-        _Plane(view, rows, numbers, quality, cost, higher, stretched).draw,
+        plane.draw,
         f"{title} of {len(rows)} methods; a circle's area is its number of parameters.",
         {f"point-{row.index}": _point(view, row) for row in rows},
     )
@@ -101,29 +105,60 @@ class _Plane:
     stretched: bool  # the vertical axis, where one outlier would squeeze all others
 
     def draw(self, width: float) -> Drawing:
-        narrow = width < 600
-        height, largest = (430, 20) if narrow else (520, 32)
-        left, right, below, above = (46, 8, 42, 60) if narrow else (58, 24, 46, 52)
-        figure = canvas(width, height)
-        inside = width - left - right, height - below - above
-        axes = figure.add_axes((left / width, below / height, inside[0] / width, inside[1] / height))
-        self._cost_axis(axes, (largest + 14) / (inside[0] - 2 * (largest + 14)))
-        self._quality_axis(axes, (largest + 10) / (inside[1] - 2 * (largest + 10)))
+        narrow, axes = width < NARROWEST, self._axes(width)
+        figure = axes.figure
+        height = figure.bbox.height
         upright, level = self._axis_names()
         figure.text(0, 1 - 10 / height, upright, size=11, color=MUTED, va="center")
-        middle = (left + inside[0] / 2) / width
-        figure.text(middle, 4 / height, level, size=11, color=MUTED, ha="center", va="bottom")
+        box = axes.get_position()
+        figure.text((box.x0 + box.x1) / 2, 4 / height, level, size=11, color=MUTED, ha="center", va="bottom")
         corners = self._front_line(axes)
-        circles = [
-            Circle(
-                row.label, at[self.cost], at[self.quality], radius, row.look, at["error"], at["front"], str(row.index)
-            )
-            for row, radius, (_, at) in zip(self.rows, self._radii(largest), self.numbers.iterrows(), strict=True)
-        ]
         size, longest = (9, 110) if narrow else (11, 190)
-        draw_circles(axes, circles, size=size, longest=longest, obstacles=_boxes(axes.transData.transform(corners)))
-        self._area_key(figure, largest, width - 8, height - (38 if narrow else 26))
+        obstacles = _boxes(axes.transData.transform(corners))
+        draw_circles(axes, self._circles(axes, width), size=size, longest=longest, obstacles=obstacles)
+        self._area_key(figure, _largest(width), width - 8, height - (38 if narrow else 26))
         return figure
+
+    def moved(self, width: float) -> bool:
+        """Whether a circle does not stand at its cost, so as not to sit on top of another."""
+        with drawing():
+            return any(circle.true_x is not None for circle in self._circles(self._axes(width), width))
+
+    def _axes(self, width: float) -> Axes:
+        """The plane without anything on it."""
+        narrow, largest = width < NARROWEST, _largest(width)
+        height = 430 if narrow else 520
+        left, right, below, above = (46, 8, 42, 60) if narrow else (58, 24, 46, 52)
+        inside = width - left - right, height - below - above
+        place = left / width, below / height, inside[0] / width, inside[1] / height
+        axes = canvas(width, height).add_axes(place)
+        self._cost_axis(axes, (largest + 14) / (inside[0] - 2 * (largest + 14)))
+        self._quality_axis(axes, (largest + 10) / (inside[1] - 2 * (largest + 10)))
+        return axes
+
+    def _circles(self, axes: Axes, width: float) -> list[Circle]:
+        radii = self._radii(_largest(width))
+        places = axes.transData.transform(self.numbers[[self.cost, self.quality]].to_numpy(float))
+        (left, _), (right, _) = axes.transAxes.transform([(0, 0), (1, 1)])
+        shown_x = spread(np.column_stack([places, radii]), left + 4, right - 4)
+        beside = axes.transData.inverted().transform(np.column_stack([shown_x, places[:, 1]]))[:, 0]
+        circles = []
+        for i, (row, (_, at)) in enumerate(zip(self.rows, self.numbers.iterrows(), strict=True)):
+            moved = abs(shown_x[i] - places[i, 0]) > 1
+            circles.append(
+                Circle(
+                    row.label,
+                    float(beside[i]) if moved else at[self.cost],
+                    at[self.quality],
+                    radii[i],
+                    row.look,
+                    at["error"],
+                    at["front"],
+                    str(row.index),
+                    at[self.cost] if moved else None,
+                )
+            )
+        return circles
 
     def _axis_names(self) -> tuple[str, str]:
         quality, cost = self.view.columns[self.quality], self.view.columns[self.cost]
@@ -198,6 +233,11 @@ class _Plane:
             axes.scatter([0], [0], s=(2 * radius) ** 2, facecolor="none", edgecolor=MUTED, lw=1, clip_on=False)
             x -= radius + 12
         figure.text(x / width, y / height, "parameters", **place)
+
+
+def _largest(width: float) -> float:
+    """The radius of the circle with the most parameters."""
+    return 16 if width < NARROWEST else 24
 
 
 def _boxes(corners: np.ndarray) -> list[tuple[float, ...]]:
