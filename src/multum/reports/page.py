@@ -41,6 +41,7 @@ def page(document: Mapping[str, Any], figures: Sequence[Figure], drawings: Mappi
         loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True
     )
     environment.filters["breakable"] = _breakable
+    environment.filters["glued"] = _glued
     cells = [_cell(cell) for cell in document.get("cells", [])]
     return environment.get_template("page.html").render(
         title=document["title"],
@@ -97,6 +98,11 @@ def _table(document: Mapping[str, Any]) -> dict[str, Any]:
 def _breakable(label: str) -> Markup:
     """A label that may go to the next line behind its marks."""
     return Markup("<wbr>").join(re.split(r"(?<=[:,;=/@])", label))
+
+
+def _glued(sentence: str) -> str:
+    """No line begins with a percent sign."""
+    return re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", sentence)
 
 
 def _columns(document: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -99,11 +99,8 @@ def _draw(width: float, numbers: pd.DataFrame, margin: float, reference: str) ->
             ends = "" if mark.low is None or mark.high is None else f" ({mark.low:+.4f} to {mark.high:+.4f})"
             at = axes.get_yaxis_transform()
             axes.text(1.02, y, f"{mark.value:+.4f}{ends}", transform=at, size=10, color=MUTED, va="center_baseline")
-    words = (
-        "better   <   difference   >   worse"
-        if narrow
-        else f"better than {reference}   <   difference in calibrated NLL   >   worse"
-    )
+    side, what = ("better", "difference") if narrow else (f"better than {reference}", "difference in calibrated NLL")
+    words = f"{side}  ←  {what}  →  worse"
     middle = (left + (width - left - right) / 2) / width
     figure.text(middle, (legend + 4) / height, words, size=10, color=MUTED, ha="center", va="bottom")
     used = [name for name in COLOURS if name in set(numbers["verdict"])]
