@@ -95,7 +95,7 @@ def test_the_same_text_is_the_same_network_wherever_it_lies(here: Path) -> None:
     assert first.startswith("mynet.py@") and first.endswith(":Net:width=4")
     names = [Cell("single", 0, "digits", name, multum.Single(), {}).name for name in (first, second, third)]
     assert names[0] == names[1] != names[2]
-    assert full_name("small-cnn", data, here) == "small-cnn" and full_name(None, data, here) == "small-cnn"
+    assert full_name("small-cnn", data, here) == "small-cnn" and full_name(None, data, here) == "cnn"
 
 
 def test_what_is_known_of_the_data_comes_by_name(here: Path) -> None:

@@ -15,6 +15,7 @@ from ..data.sources import Data
 from ..errors import FileError
 from ..models.sources import NETWORK, read_text
 from ..training.batches import stream
+from .defaults import default_model
 
 __all__ = [
     *("announce_network", "builder_for", "default_model", "full_name", "keep_network", "kept_builder", "model_for"),
@@ -23,11 +24,6 @@ __all__ = [
 
 
 log = logging.getLogger("multum")
-
-
-def default_model(data: Data | Preparation) -> str:
-    """The name of a small model that suits the data."""
-    return "small-cnn" if data.is_image else "mlp"
 
 
 def full_name(model: str | Callable[..., nn.Module] | None, data: Data | Preparation, folder: Path) -> str:
@@ -83,7 +79,7 @@ def announce_network(model: str, folder: Path) -> None:
 def builder_for(text: str | None, data: Data | Preparation) -> Callable[[], nn.Module]:
     """What builds a model by name, with the inputs and outputs of the data; None: one that suits the data.
 
-    Any model takes `thin`, a share of its width: `resnet18:thin=0.5`.
+    Any model takes `thin`, a share of its width, or `wide`, a multiple: `resnet18:thin=0.5`.
 
     >>> from multum.data.sources import load_data
     >>> builder_for("mlp:hidden=8+8", load_data("diabetes"))().hidden[0].in_features

@@ -27,6 +27,7 @@ from ..training.devices import is_first
 from ..training.find_lr import find_lr as find_rate
 from ..training.loop import fit
 from ..training.recipe import Recipe
+from .defaults import default_recipe
 from .folder import FORMAT, RunFolder
 from .held_out import validation_outputs
 from .machine import versions
@@ -52,16 +53,19 @@ def train(
     Returns what `run.json` holds: the settings, versions, and the last row of the log.
 
     Args:
-        model: a name, as `mynet.py:Net:width=16` for one's own; or a class or function of a file that builds networks.
+        model: a name, as `mynet.py:Net:width=16` for one's own; or a class or function of a file that builds networks;
+            None for one that suits the data, see `defaults.py`.
+        overrides: fields of `multum.Recipe`; the others are those that suit the data.
         find_lr: whether the learning rate is the one that `multum.find_lr` proposes; the run keeps it.
         threads: of torch, while it trains; the same number gives the same bits.
         temperature: whether a temperature is fitted on the validation part, and kept in run.json.
         options: as `multum.fit` takes them: progress, tensorboard, devices, ...
     """
-    recipe = Recipe().with_overrides(overrides or {})
+    asked = Recipe().with_overrides(overrides or {})
     method = parse(method) if isinstance(method, str) else method
-    source = load_data(data, seed=recipe.seed)
+    source = load_data(data, seed=asked.seed)
     check_files(data, source.train, source.test)
+    recipe = Recipe().with_overrides({**default_recipe(source), **(overrides or {})})
     recipe = recipe.with_overrides(held_out_by_default(recipe, source))
     before = torch.get_num_threads()
     torch.set_num_threads(before if threads is None else whole("threads", threads))
