@@ -59,7 +59,7 @@ def test_files_table_and_a_default_ood_set(sequential: tuple[Path, dict[str, Any
     assert document["advice"]["label"] in ("single", "packed:members=2")
     curves = {(c["label"], c["seed"]): set(c["curves"]) for c in document["cells"]}
     assert curves["single", 0] == {"reliability", "risk_coverage", "histograms", "by_class", "training"}
-    assert curves["packed:members=2", 1] == {*curves["single", 0], "disagreement"}
+    assert curves["packed:members=2", 1] == {*curves["single", 0], "disagreement", "by_members"}
 
 
 def test_what_is_done_is_never_run_again(

@@ -9,7 +9,6 @@ import torch
 
 import multum
 from multum.comparing.advice import advise
-from multum.comparing.budget import Budget
 from multum.comparing.gather import rows_of
 from multum.runs.cells import Cell
 from multum.runs.work import Finished
@@ -54,7 +53,7 @@ def test_means_errors_and_the_best() -> None:
         "deep": {s: result(0.3 + 0.1 * s, params=400, ece=0.1 + 0.3 * s) for s in SEEDS},
     }
     shifts = {"single": 0.5, "deep": 0.0}
-    columns, rows = rows_of(cells, finished(results, shifts), {}, {"single": 1.0, "deep": 4.0})
+    columns, rows, _ = rows_of(cells, finished(results, shifts), {}, {"single": 1.0, "deep": 4.0})
     single, deep = rows
     assert deep["values"]["nll"]["mean"] == pytest.approx(0.4)
     assert deep["values"]["nll"]["error"] == pytest.approx(0.1 / 3**0.5)
@@ -68,7 +67,7 @@ def test_means_errors_and_the_best() -> None:
 def test_no_difference_over_examples_is_a_tie_and_seeds_too_few_are_none() -> None:
     cells = [c for c in cells_of(single=multum.Single(), deep=multum.Deep()) if c.seed < 2]
     results = {label: {s: result(v, ece=v) for s in (0, 1)} for label, v in (("single", 0.501), ("deep", 0.5))}
-    _, rows = rows_of(cells, finished(results, {"single": 0.001, "deep": 0.0}), {}, {})
+    _, rows, _ = rows_of(cells, finished(results, {"single": 0.001, "deep": 0.0}), {}, {})
     assert rows[0]["values"]["nll"]["tied"] is True and rows[0]["values"]["ece"]["tied"] is None
 
 
@@ -76,63 +75,106 @@ def test_failed_cells_have_reasons() -> None:
     cells = cells_of(single=multum.Single(), deep=multum.Deep(), mimo=multum.Mimo())
     reasons = {c.name: "out of luck" for c in cells if c.label == "mimo" or (c.label == "deep" and c.seed == 1)}
     results = {"single": {s: result(0.5) for s in SEEDS}, "deep": {s: result(0.4) for s in (0, 2)}}
-    _, rows = rows_of(cells, finished(results, {"single": 0.0, "deep": 0.0}), reasons, {})
+    _, rows, _ = rows_of(cells, finished(results, {"single": 0.0, "deep": 0.0}), reasons, {})
     assert [row["status"] for row in rows] == ["done", "partly", "failed"]
     assert rows[1]["reason"] == "seed 1: out of luck" and rows[2]["values"] == {}
     assert "mimo failed: seed 0, 1, 2: out of luck" in advise(rows)["notes"][1]
 
 
-def row(label: str, nll: float, macs: float, *, best: bool = False, tied: bool | None = False) -> dict[str, Any]:
-    values = {
-        "nll": {"mean": nll, "error": 0.001, "best": best, "tied": tied},
-        "accuracy": {"mean": 0.9},
-        "params": {"mean": macs / 10},
-        "macs": {"mean": macs},
-    }
-    return {"label": label, "name": label, "status": "done", "reason": None, "values": values}
-
-
-def test_advice_is_the_cheapest_of_the_best() -> None:
-    rows = [row("single", 0.5, 100), row("deep", 0.40, 400, best=True), row("packed", 0.41, 110, tied=True)]
-    found = advise(rows)
-    assert found["label"] == "packed"
-    assert "1.10x its mult-adds" in found["sentence"] and "deep is not measurably better" in found["sentence"]
-
-
-def test_advice_says_where_an_ensemble_does_not_help() -> None:
-    rows = [row("single", 0.4, 100, best=True), row("deep", 0.41, 400, tied=True), row("packed", 0.6, 110)]
-    found = advise(rows)
-    assert found["label"] == "single" and "an ensemble does not help here" in found["sentence"]
-    assert found["notes"] == ["Worse than one network here, by NLL: packed."]
-
-
-def test_advice_keeps_to_the_budget() -> None:
-    rows = [row("single", 0.5, 100), row("deep", 0.4, 400, best=True), row("packed", 0.45, 110)]
-    found = advise(rows, Budget("1.2x", params=12, macs=120))
-    assert found["label"] == "packed"
-    assert found["notes"] == ["deep has a lower NLL (0.4000) but is over the budget of 1.2x"]
-    assert advise(rows, Budget("0.1x", params=1, macs=10))["label"] is None
-
-
-def test_no_advice_where_everything_failed() -> None:
-    failed = {"label": "deep", "name": "deep", "status": "failed", "reason": "no", "values": {}}
-    assert advise([failed]) == {
-        "label": None,
-        "sentence": "No advice: every method failed.",
-        "notes": ["deep failed: no"],
-    }
-
-
-def test_one_example_far_off_makes_no_tie() -> None:
+def test_seeds_that_disagree_make_a_tie_however_many_examples_there_are() -> None:
     cells = cells_of(single=multum.Single(), deep=multum.Deep())
-    results = {"single": {s: result(2500.0) for s in SEEDS}, "deep": {s: result(0.5) for s in SEEDS}}
-    done = finished(results, {"single": 0.3, "deep": 0.0})
-    for cell in done["single"].values():
-        cell.examples["nll"][0] = 1e6
-    _, rows = rows_of(cells, done, {}, {})
-    assert rows[0]["values"]["nll"]["tied"] is False
+    results = {"single": {s: result(0.5) for s in SEEDS}, "deep": {s: result(0.45) for s in SEEDS}}
+    done = finished(results, {"single": 0.05, "deep": 0.0})
+    for seed, shift in zip(SEEDS, (-1.0, 1.5, -0.5), strict=True):
+        done["single"][seed].examples["nll"].add_(shift)
+    _, rows, _ = rows_of(cells, done, {}, {})
+    assert rows[0]["values"]["nll"]["tied"] is True
 
 
-def test_advice_never_takes_what_is_worse_than_one_network() -> None:
-    rows = [row("single", 0.5, 100), row("deep", 0.4, 400, best=True), row("masksembles", 111.0, 350, tied=True)]
-    assert advise(rows)["label"] == "deep"
+CALIBRATED = {"calibrated_nll": 0.0, "temperature": 1.2, "chance": {"nll": 2.3, "accuracy": 0.1}}
+
+
+def compared(levels: dict[str, float], methods: dict[str, Any], curves: dict[str, Any] | None = None) -> Any:
+    """Rows of methods with these calibrated NLLs."""
+    cells = cells_of(**methods)
+    results = {}
+    for label, nll in levels.items():
+        results[label] = {s: result(nll, **CALIBRATED | {"calibrated_nll": nll}) for s in SEEDS}
+        for values in results[label].values():
+            values["curves"] = (curves or {}).get(label, {})
+    done = finished(results, levels)
+    for label, seeds in done.items():
+        for seed, cell in seeds.items():
+            noise = 0.01 * torch.randn(400, generator=torch.Generator().manual_seed(seed + 7 * len(label)))
+            cell.examples["calibrated_nll"] = levels[label] + noise - noise.mean()
+    return rows_of(cells, done, {}, {})
+
+
+METHODS = {"single": multum.Single(), "deep": multum.Deep(), "packed": multum.Packed()}
+
+
+def test_rows_hold_what_a_document_promises() -> None:
+    columns, rows, versus = compared({"single": 0.5, "deep": 0.3, "packed": 0.4}, METHODS)
+    single, deep, packed = rows
+    assert packed["against"]["best"]["label"] == "deep" and packed["against"]["single"]["label"] == "single"
+    assert deep["against"]["best"] is None and single["against"]["single"] is None
+    best = packed["against"]["best"]
+    assert best["mean"] == pytest.approx(0.1, abs=1e-6) and best["p"] < 0.01
+    assert best["low"] < best["mean"] < best["high"]
+    value = packed["values"]["calibrated_nll"]
+    assert value["low"] < value["mean"] < value["high"] and not value["best"] and value["tied"] is False
+    assert not any(row["control"] for row in rows) and all(row["one_model"] is None for row in rows)
+    assert [row["converged"] for row in rows] == [None] * 3 and rows[0]["tuned"] is None
+    assert versus.key == "calibrated_nll"
+    assert {c.key for c in columns if c.main} >= {"accuracy", "nll", "calibrated_nll", "macs"}
+
+
+def test_a_method_is_worth_so_many_independent_networks() -> None:
+    curve = {"by_members": {"members": [1, 2, 3, 4], "nll": [0.5, 0.4, 0.35, 0.3]}}
+    levels = {"single": 0.503, "deep": 0.3, "packed": 0.45, "mimo": 0.6, "swag": 0.2}
+    methods = {**METHODS, "mimo": multum.Mimo(), "swag": multum.Swag()}
+    columns, rows, _ = compared(levels, methods, {"deep": curve})
+    assert [row["equivalent"] for row in rows] == ["1.0", "4.0", "1.5", "< 1", "> 4"]
+    value = rows[2]["values"]["equivalent"]
+    assert 1.4 < value["low"] < value["mean"] < value["high"] < 1.6
+    assert "equivalent" in [c.key for c in columns]
+
+
+def test_without_independent_networks_there_is_no_worth() -> None:
+    alone = {"single": 0.5, "packed": 0.45}
+    columns, rows, _ = compared(alone, {name: METHODS[name] for name in alone})
+    assert rows[0]["equivalent"] is None and "equivalent" not in [c.key for c in columns]
+    flat = {"by_members": {"members": [1, 2], "nll": [0.5, 0.499]}}  # two are no better than one
+    assert compared({"single": 0.5, "deep": 0.499}, METHODS, {"deep": flat})[1][0]["equivalent"] is None
+
+
+@pytest.mark.parametrize(
+    ("losses", "recipe", "converged"),
+    [
+        ([2.0, 1.0, 0.6, 0.5, 0.49], {"epochs": 5}, True),
+        ([2.0, 1.5, 1.0, 0.5], {"epochs": 4}, False),
+        ([2.0, 1.5, 1.0, 0.5], {"epochs": 50, "patience": 2}, True),  # stopped early
+        ([2.0, 1.5, 1.0, 0.5], {"epochs": 4, "patience": 2}, False),  # the epochs were over
+        ([2.0], {"epochs": 1}, None),
+        ([], {"epochs": 1}, None),
+    ],
+)
+def test_whether_runs_converged(losses: list[float], recipe: dict[str, Any], converged: bool | None) -> None:
+    cells = [Cell("single", s, "digits", "small-cnn", multum.Single(), recipe) for s in SEEDS]
+    values = {s: {**result(0.5), "curves": {"training": [{"loss": loss} for loss in losses]}} for s in SEEDS}
+    _, rows, _ = rows_of(cells, finished({"single": values}, {"single": 0.0}), {}, {})
+    assert rows[0]["converged"] is converged
+
+
+def test_what_each_method_learned_is_measured_from_chance() -> None:
+    _, rows, _ = compared({"single": 0.3, "deep": 2.29, "packed": 1.3}, METHODS)
+    assert [row["learned"] for row in rows] == pytest.approx([1.0, 0.005, 0.5])
+
+
+def test_results_of_an_older_multum_are_read() -> None:
+    cells = cells_of(single=multum.Single(), deep=multum.Deep())
+    results = {"single": {s: result(0.5) for s in SEEDS}, "deep": {s: result(0.3) for s in SEEDS}}
+    columns, rows, versus = rows_of(cells, finished(results, {"single": 0.2, "deep": 0.0}), {}, {})
+    assert versus.key == "nll" and "calibrated_nll" not in [c.key for c in columns]
+    assert rows[0]["against"]["best"]["label"] == "deep" and rows[0]["learned"] is None
+    assert advise(rows, None, versus, 0.005, 20)["label"] == "deep"

@@ -1,104 +1,183 @@
-"""One sentence of advice: the best method under the budget, and why."""
+"""One sentence of advice, what is sure, what is not, and what to run to be sure.
+
+Methods are ordered by calibrated NLL: a proper score, which rewards being right and knowing it. Only trained and
+converged runs count. A method is out where its interval says that it is worse than the best by more than the margin, or
+where it looks worse by `FAR` margins, proven or not. Of the others the cheapest are taken, within a tenth of the least
+mult-adds; of these the one with the lowest NLL; and what is equal to that within the margin gives way to the cheaper.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from .budget import Budget
+from .certainty import is_better, is_worse, sure_of, unsure_of
+from .reading import Row, cost_of, is_single, named, price, quality
+from .versus import Versus, decides
 
 __all__ = ["advise"]
 
-Row = Mapping[str, Any]
+FAR = 25  # margins: a quarter of the NLL
+SAME_PRICE = 1.1
+UNTRAINED, BADLY = 0.05, 0.5  # shares of what the best one learned, from chance
 
 
-def advise(rows: Sequence[Row], budget: Budget | None = None) -> dict[str, Any]:
-    """The method to take: of those whose NLL no test tells from the lowest within the budget, the cheapest.
+def advise(
+    rows: Sequence[Row],
+    budget: Budget | None = None,
+    versus: Versus | None = None,
+    margin: float = 0.0,
+    epochs: int | None = None,
+) -> dict[str, Any]:
+    """The method to take, in words.
 
-    NLL decides because it is a proper score: it rewards being right and knowing it. Cost is mult-adds, then parameters.
+    Args:
+        versus: the differences of all rows that have results, as `rows_of` gives them.
+        margin: nats within which methods are equal.
+        epochs: of the comparison, to say how many more it takes.
     """
-    done = [row for row in rows if "nll" in row["values"]]
-    notes = [f"{row['label']} failed: {row['reason']}" for row in rows if row["status"] != "done"]
-    within = [row for row in done if budget is None or _fits(row, budget)]
-    if not within:
-        why = "every method failed" if not done else "no method fits the budget"
-        return {"label": None, "sentence": f"No advice: {why}.", "notes": notes}
-    lowest = min(within, key=lambda row: row["values"]["nll"]["mean"])
-    single = next((row for row in done if row["name"] == "single"), None)
-    ceiling = math.inf if single is None else _nll(single)
-    tied = [row for row in within if row is lowest or (_tied(row, lowest) and _nll(row) <= ceiling)]
-    chosen = min(tied, key=lambda row: (_cost(row, "macs"), _cost(row, "params"), row["values"]["nll"]["mean"]))
-    sentence = _sentence(chosen, lowest, single)
-    notes += [*_rivals(chosen, done, budget), *_unhelpful(done, single)]
-    return {"label": chosen["label"], "sentence": sentence, "notes": notes}
+    key = decides(rows)
+    measured = [row for row in rows if key in row["values"]]
+    trained = [row for row in measured if (row.get("learned") is None or row["learned"] >= UNTRAINED)]
+    notes = [*_failures(rows, measured, key), *_one_models(trained)]
+    within = [row for row in trained if budget is None or budget.allows(cost_of(row, "params"), cost_of(row, "macs"))]
+    empty = {"label": None, "sure": [], "unsure": [], "notes": notes}
+    if not within or versus is None:
+        why = "every method failed" if not measured else "no method was trained" if not trained else None
+        why = why or ("no method fits the budget" if not within else "nothing could be tested")
+        return empty | {"sentence": f"No advice: {why}."}
+    single = next((row for row in trained if is_single(row)), None)
+    longer = f"train longer: --epochs {2 * epochs}" if epochs else "train longer"
+    if len(measured) == len(rows) == 1:
+        sentence = f"Only {named(within[0])} was run ({quality(within[0], key)}), which says nothing about others"
+        return empty | {
+            "label": within[0]["label"],
+            "sentence": f"{sentence}: compare it with ensembles, as in --methods single,packed,deep.",
+            "unsure": _unconverged(within, longer),
+        }
+    converged = [row for row in within if row.get("converged") is not False]
+    looks_best = _lowest(within, key)
+    if not converged or _nll(_lowest(converged, key), key) - _nll(looks_best, key) > margin:
+        sentence = f"No advice yet: {named(looks_best)} looks best ({quality(looks_best, key)}), but its training had"
+        return empty | {"sentence": f"{sentence} not converged; {longer}.", "unsure": _unconverged(trained, longer)}
+    chosen, best = _chosen(converged, single, versus, margin), _lowest(converged, key)
+    judged = [row for row in trained if row.get("converged") is not False]
+    known = single if single in judged else None
+    return {
+        "label": chosen["label"],
+        "sentence": _sentence(chosen, known, best, judged, versus, margin),
+        "sure": sure_of(chosen, known, judged, versus, margin),
+        "unsure": [*unsure_of(chosen, known, judged, versus, margin), *_unconverged(trained, longer)],
+        "notes": [*notes, *_rivals(chosen, judged, within, budget, versus)],
+    }
 
 
-def _tied(row: Row, lowest: Row) -> bool:
-    """Whether a test called the row tied with the best of all; with another best inside a budget, compare errors."""
-    if lowest["values"]["nll"]["best"]:
-        return bool(row["values"]["nll"]["tied"])
-    return _nll(row) - _nll(lowest) <= 2 * _error(row, lowest)
+def _chosen(rows: Sequence[Row], single: Row | None, versus: Versus, margin: float) -> Row:
+    key = versus.key
+    best = _lowest(rows, key)
+    ceiling = _nll(best, key) + FAR * margin
+    ceiling = ceiling if single is None else min(ceiling, max(_nll(single, key), _nll(best, key)) + margin)
+    eligible = [
+        row
+        for row in rows
+        if row is best
+        or (_nll(row, key) <= ceiling and not is_worse(versus.between(row["label"], best["label"]), margin))
+    ]
+    least = min(cost_of(row, "macs") for row in eligible)
+    cheap = [row for row in eligible if cost_of(row, "macs") <= SAME_PRICE * least]
+    lowest = _nll(_lowest(cheap, key), key)
+    equal = [row for row in cheap if _nll(row, key) <= lowest + margin]
+    return min(equal, key=lambda row: [*(cost_of(row, name) for name in ("macs", "params", "latency")), _nll(row, key)])
 
 
-def _sentence(chosen: Row, lowest: Row, single: Row | None) -> str:
-    text = f"Take {chosen['label']}: {_quality(chosen)}"
+def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], versus: Versus, margin: float) -> str:
+    key = versus.key
+    rivals = [row for row in rows if row is not chosen]
     if single is None:
-        return f"{text}."
+        return f"Take {named(chosen)}: {quality(chosen, key)}{_dearer(chosen, best, None, versus)}."
     if chosen is single:
-        others = f"{lowest['label']} is not measurably better ({_quality(lowest)})"
-        others = "no ensemble here is better" if chosen is lowest else others
-        return f"Take {chosen['label']}: {_quality(chosen)}, and {others}; an ensemble does not help here."
-    text += f", against {_quality(single)} for one network, at {_ratio(chosen, single)}"
-    if chosen is not lowest:
-        text += f"; {lowest['label']} is not measurably better ({_quality(lowest)}) at {_ratio(lowest, single)}"
-    return f"{text}."
+        open_rows = [row for row in rivals if versus.between(row["label"], single["label"]).low < -margin]
+        helps = "no ensemble here is better" if not open_rows else "that an ensemble is better could not be shown here"
+        if not open_rows:
+            helps += "; an ensemble does not help here"
+        return f"Take {named(single)} ({single['label']}): {quality(single, key)}, and {helps}."
+    shown = is_better(versus.between(chosen["label"], single["label"], family=max(1, len(versus.labels) - 1)))
+    than = "is better than one network" if shown else "looks better than one network, which is not proven,"
+    numbers = f"({quality(chosen, key)}; one network: {quality(single, key)}; a lower NLL is better)"
+    text = f"Take {named(chosen)}: it {than} {numbers}, at {price(chosen, single)}"
+    if chosen.get("control") and chosen["name"] == "single":
+        ensembles = [row for row in rivals if row["name"] != "single"]
+        beaten = all(is_better(versus.between(chosen["label"], row["label"])) for row in ensembles)
+        text += f"; it is {'better than' if beaten else 'not shown to be worse than'} every ensemble here"
+        return f"{text}."
+    return f"{text}{_dearer(chosen, best, single, versus)}."
 
 
-def _rivals(chosen: Row, done: Sequence[Row], budget: Budget | None) -> list[str]:
+def _dearer(chosen: Row, best: Row, single: Row | None, versus: Versus) -> str:
+    """That the row with the lowest NLL is not worth its price."""
+    if best is chosen:
+        return ""
+    at = "" if single is None else f" at {price(best, single)}"
+    return f"; {named(best)} is not shown to be better by more than the margin ({quality(best, versus.key)}){at}"
+
+
+def _failures(rows: Sequence[Row], measured: Sequence[Row], key: str) -> list[str]:
+    """What failed, did not train, or trained badly, each with the number that says so."""
+    notes = [f"{row['label']} failed: {row['reason']}" for row in rows if row["status"] != "done"]
+    for row in rows:
+        if row["status"] == "done" and row not in measured:
+            notes.append(f"{row['label']} did not train: its NLL is not a finite number.")
+    for row in measured:
+        learned, chance = row.get("learned"), row.get("chance")
+        if learned is None or chance is None or learned >= BADLY:
+            continue
+        values = row["values"]
+        what = quality(row, key)
+        if learned < UNTRAINED and "accuracy" in values:
+            share, luck = 100 * values["accuracy"]["mean"], 100 * chance["accuracy"]
+            notes.append(f"{row['label']} did not train: accuracy {share:.0f} % is chance ({luck:.0f} %; {what}).")
+        elif learned < UNTRAINED:
+            notes.append(f"{row['label']} did not train: {what} is no better than chance (NLL {chance['nll']:.4f}).")
+        else:
+            notes.append(
+                f"{row['label']} trained badly: it learned {100 * learned:.0f} % of what the best one learns ({what}). "
+                "Look at its learning rate."
+            )
+    return notes
+
+
+def _one_models(rows: Sequence[Row]) -> list[str]:
+    return [
+        f"The members of {row['label']} are one model: they disagree no more than one of them does with itself when "
+        "its inputs are shaken by 1 %."
+        for row in rows
+        if row.get("one_model")
+    ]
+
+
+def _unconverged(rows: Sequence[Row], longer: str) -> list[str]:
+    falling = [row["label"] for row in rows if row.get("converged") is False]
+    unknown = [row["label"] for row in rows if row.get("converged") is None]
+    sentences = [f"Had not converged, so that nothing is concluded from them: {', '.join(falling)}; {longer}."]
+    doubt = [f"Whether these had converged: {', '.join(unknown)}; {longer}."]
+    return [*(sentences if falling else []), *(doubt if unknown else [])]
+
+
+def _rivals(
+    chosen: Row, judged: Sequence[Row], within: Sequence[Row], budget: Budget | None, versus: Versus
+) -> list[str]:
     """Better methods that the budget excludes."""
-    if budget is None:
-        return []
-    better = [row for row in done if not _fits(row, budget) and _nll(row) < _nll(chosen)]
-    return [f"{row['label']} has a lower NLL ({_nll(row):.4f}) but is over the budget of {budget}" for row in better]
+    over = [row for row in judged if row not in within and _nll(row, versus.key) < _nll(chosen, versus.key)]
+    return [
+        f"{row['label']} has a lower NLL ({_nll(row, versus.key):.4f}) but is over the budget of {budget}."
+        for row in over
+    ]
 
 
-def _unhelpful(done: Sequence[Row], single: Row | None) -> list[str]:
-    """Name the ensembles that are worse than one network: by more than the errors, and not tied with the best."""
-    if single is None:
-        return []
-    beaten = [row for row in done if row is not single and _nll(row) - _nll(single) > _error(row, single)]
-    worse = [row["label"] for row in beaten if not row["values"]["nll"]["tied"]]
-    return [f"Worse than one network here, by NLL: {', '.join(worse)}."] if worse else []
+def _lowest(rows: Sequence[Row], key: str) -> Row:
+    return min(rows, key=lambda row: _nll(row, key))
 
 
-def _quality(row: Row) -> str:
-    values, text = row["values"], f"NLL {_nll(row):.4f}"
-    if "accuracy" in values:
-        return f"{text}, accuracy {100 * values['accuracy']['mean']:.1f} %"
-    return f"{text}, RMSE {values['rmse']['mean']:.4g}" if "rmse" in values else text
-
-
-def _ratio(row: Row, single: Row) -> str:
-    return " and ".join(
-        f"{_cost(row, key) / _cost(single, key):.2f}x {title}"
-        for key, title in (("params", "its parameters"), ("macs", "its mult-adds"))
-        if key in row["values"] and _cost(single, key)
-    )
-
-
-def _fits(row: Row, budget: Budget) -> bool:
-    return budget.allows(_cost(row, "params"), _cost(row, "macs"))
-
-
-def _nll(row: Row) -> float:
-    return row["values"]["nll"]["mean"]
-
-
-def _error(a: Row, b: Row) -> float:
-    """The standard error of the difference of two NLLs over seeds; 0 where there is one seed."""
-    return sum((row["values"]["nll"]["error"] or 0.0) ** 2 for row in (a, b)) ** 0.5
-
-
-def _cost(row: Row, key: str) -> float:
-    return row["values"].get(key, {"mean": 0})["mean"]
+def _nll(row: Row, key: str) -> float:
+    return row["values"][key]["mean"]

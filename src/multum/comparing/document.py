@@ -21,6 +21,7 @@ from ..runs.work import Finished, Outcome, finished
 from .advice import advise
 from .budget import Budget
 from .gather import Results, rows_of
+from .versus import explained, margin_of
 
 __all__ = ["document_of"]
 
@@ -44,7 +45,8 @@ def document_of(
         if result is not None:
             results.setdefault(cell.label, {})[cell.seed] = result
     latencies = _latencies(cells, results, source, out, settings["threads"])
-    columns, rows = rows_of(cells, results, reasons, latencies)
+    columns, rows, versus = rows_of(cells, results, reasons, latencies)
+    margin = margin_of(rows, source.task)
     models = {cell.label: cell.name for cell in reversed(cells) if cell.seed in results.get(cell.label, {})}
     return {
         "format": 1,
@@ -60,7 +62,9 @@ def document_of(
         "columns": [column.described() for column in columns],
         "folder": str(out),
         "rows": [{**row, "folder": models.get(row["label"])} for row in rows],
-        "advice": advise(rows, budget),
+        "advice": advise(rows, budget, versus, margin, settings["epochs"]),
+        "test": explained(versus, margin, source.task),
+        "margin": margin,
         "final": None,
         "cells": [_cell(cell, results.get(cell.label, {}).get(cell.seed), reasons.get(cell.name)) for cell in cells],
     }

@@ -1,4 +1,4 @@
-"""From the results of all cells to the rows of a table: means and errors over seeds, the best, and what is tied."""
+"""From the results of all cells to the rows of a table: means, intervals, the best, and what is tied with it."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
-
-from ..metrics.statistics import over_seeds, paired_t, signed_rank
+from ..metrics.computations import Mean
+from ..metrics.statistics import over_seeds
 from ..runs.cells import Cell, spec_of
 from ..runs.work import Finished
 from .columns import Column, columns, columns_of, value_of
+from .equivalent import worth_of, yardstick
+from .trained import converged, learned_share
+from .versus import DECIDES, Versus, decides, margin_of
 
-__all__ = ["LEVEL", "Results", "rows_of"]
+__all__ = ["Results", "rows_of"]
 
-LEVEL = 0.95  # of the tests that call a method tied with the best
 EXACT = ("params", "macs")  # the same for every seed
 
 Results = Mapping[str, Mapping[int, Finished]]  # label -> seed -> the result of that cell
@@ -26,8 +27,9 @@ def rows_of(
     results: Results,
     reasons: Mapping[str, str],
     latencies: Mapping[str, float],
-) -> tuple[list[Column], list[dict[str, Any]]]:
-    """The columns, and one row per method: its values with errors, the best marked, and what is tied with the best.
+) -> tuple[list[Column], list[dict[str, Any]], Versus | None]:
+    """The columns; one row per method, its values with errors and intervals, the best marked, and what is tied with it;
+    and the differences in the metric that decides, where they can be tested.
 
     Args:
         reasons: why a cell failed, by its folder's name.
@@ -36,17 +38,25 @@ def rows_of(
     labels = list(dict.fromkeys(cell.label for cell in cells))
     task = next((cell.result["task"] for seeds in results.values() for cell in seeds.values()), "classification")
     values = {label: _values(results.get(label, {}), latencies.get(label)) for label in labels}
+    rows = [
+        _row([cell for cell in cells if cell.label == label], results.get(label, {}), reasons, values[label])
+        for label in labels
+    ]
+    margin = margin_of(rows, task)
+    versus = Versus.of(decides(rows), results, values)
+    _add_worth(rows, results, versus, margin)
     columns = columns_of(task, lambda key: any(key in v for v in values.values()))
     for column in columns:
         _mark(column, values, results)
-    rows = [
-        _row([cell for cell in cells if cell.label == label], len(results.get(label, {})), reasons, values[label])
-        for label in labels
-    ]
-    return columns, rows
+    _add_against(rows, versus)
+    for row in rows:
+        row["learned"] = learned_share(row, rows)
+    return columns, rows, versus
 
 
-def _row(cells: Sequence[Cell], done: int, reasons: Mapping[str, str], values: dict[str, Any]) -> dict[str, Any]:
+def _row(
+    cells: Sequence[Cell], done: Mapping[int, Finished], reasons: Mapping[str, str], values: dict[str, Any]
+) -> dict[str, Any]:
     first = cells[0]
     failed: dict[str, list[str]] = {}
     for cell in cells:
@@ -58,8 +68,15 @@ def _row(cells: Sequence[Cell], done: int, reasons: Mapping[str, str], values: d
         "model": first.model,
         "name": first.method.name,
         "members": first.method.members,
-        "status": "done" if done == len(cells) else "partly" if done else "failed",
+        "status": "done" if len(done) == len(cells) else "partly" if done else "failed",
         "reason": "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in failed.items()) or None,
+        "control": "@" in first.label,
+        "converged": converged(done.values(), first.recipe),
+        "one_model": None,
+        "tuned": None,
+        "chance": next((cell.result["numbers"].get("chance") for cell in done.values()), None),
+        "equivalent": None,
+        "against": {"best": None, "single": None},
         "values": values,
     }
 
@@ -86,38 +103,61 @@ def _values(seeds: Mapping[int, Finished], latency: float | None) -> dict[str, d
 
 
 def _mark(column: Column, values: Mapping[str, dict[str, Any]], results: Results) -> None:
-    """Set "best" and "tied" of a column; "tied" is None where there is too little to test with."""
+    """Set "best" and "tied" of a column and its intervals; "tied" is None where there is too little to test with."""
     measured = {label: v[column.key] for label, v in values.items() if column.key in v}
     for value in measured.values():
         value.update(best=False, tied=None)
+    versus = None if column.group == "cost" else Versus.of(column.key, results, values)
+    if versus is not None and column.per_example:
+        then = column.of.then if isinstance(column.of, Mean) else float
+        for label, value in measured.items():
+            value["low"], value["high"] = map(then, versus.interval(label))
     if column.better is None or len(measured) < 2:
         return
     sign = 1 if column.better == "higher" else -1
     first = max(measured, key=lambda label: sign * measured[label]["mean"])
     for label, value in measured.items():
         value["best"] = value["mean"] == measured[first]["mean"]
-        if not value["best"] and column.group != "cost":
-            value["tied"] = _tied(column, results[label], results[first])
+        if not value["best"] and versus is not None:
+            difference = versus.between(label, first)
+            value["tied"] = difference.low <= 0 <= difference.high
 
 
-def _tied(column: Column, method: Mapping[int, Finished], best: Mapping[int, Finished]) -> bool | None:
-    """Whether paired tests find no difference to the best: over test examples where they can, else over seeds."""
-    common = sorted(method.keys() & best.keys())
-    if column.per_example:
-        pairs = [[cell[seed].examples[column.key].double() for cell in (method, best)] for seed in common]
-        differences = [a - b for a, b in pairs if len(a) == len(b)]
-        if not differences or len(differences) < len(pairs):
-            return None
-        # One test part for all seeds: an example counts once, with its mean over seeds. Parts by seed: all of them.
-        same = len({best[seed].result["test_part"] for seed in common}) == 1
-        joined = torch.stack(differences).mean(0) if same else torch.cat(differences)
-        # Tied in the mean and example by example: a single outlier hides any difference from a test of means.
-        tests = paired_t(joined, torch.zeros_like(joined), level=LEVEL).p_value, signed_rank(joined, 0 * joined)
-        return min(tests) > 1 - LEVEL
-    if len(common) < 3:
-        return None
-    a, b = (
-        torch.tensor([value_of(cell[seed].result, column.key) for seed in common], dtype=torch.float64)
-        for cell in (method, best)
-    )
-    return paired_t(a, b, level=LEVEL).p_value > 1 - LEVEL
+def _add_against(rows: Sequence[dict[str, Any]], versus: Versus | None) -> None:
+    """The difference of every row from the best, and from the one network."""
+    if versus is None:
+        return
+    tested = [row for row in rows if row["label"] in versus.labels]
+    best = min(tested, key=lambda row: row["values"][versus.key]["mean"])
+    single = next((row for row in tested if row["name"] == "single" and not row["control"]), None)
+    for row in tested:
+        for name, other in (("best", best), ("single", single)):
+            if other is not None and other is not row:
+                # The best is chosen by these values, so that any pair could have been looked at.
+                family = versus.pairs if other is best else len(tested) - 1
+                difference = versus.between(row["label"], other["label"], family=family)
+                numbers = {key: getattr(difference, key) for key in ("mean", "low", "high", "p")}
+                row["against"][name] = {"label": other["label"], **numbers}
+
+
+def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus | None, margin: float) -> None:
+    """How many independent networks each row is worth, where `deep` is among them."""
+    if versus is None or versus.key != DECIDES:
+        return
+    deep = [row for row in rows if row["name"] == "deep" and not row["control"] and row["label"] in versus.labels]
+    if not deep:
+        return
+    largest = max(deep, key=lambda row: row["members"])
+    curves = [cell.result["curves"].get("by_members") for cell in results[largest["label"]].values()]
+    curve = yardstick([c for c in curves if c], margin) if all(curves) else None
+    if curve is None:
+        return
+    for row in rows:
+        if row["label"] not in versus.labels:
+            continue
+        difference = versus.between(row["label"], largest["label"])
+        nll, low, high = (curve[-1] + value for value in (difference.mean, difference.low, difference.high))
+        worth = worth_of(nll, low, high, curve, margin)
+        row["equivalent"] = worth.text
+        value = {"mean": worth.mean, "error": None, "seeds": [worth.mean]}
+        row["values"]["equivalent"] = value | ({} if row is largest else {"low": worth.low, "high": worth.high})

@@ -4,7 +4,7 @@
     Accumulator                                                                 the same numbers, batch by batch
     per_class                                                                   the same class by class
     fit_temperature, fit_sets, fit_intervals, fit_abstention, fit_threshold     rules fitted on held-out examples
-    over_seeds, paired_t, signed_rank                                           how sure the numbers are
+    Differences, over_seeds, paired_t                                           how sure the numbers are
     catalogue                                                                   what there is, as plain data
 
 `multum.evaluate` and `multum.cost` measure an ensemble on a data set and count what it costs.
@@ -29,6 +29,7 @@ from .calibration import (
 )
 from .classification import accuracy, brier, example_brier, example_correct, example_nll, nll
 from .conformal import ConformalIntervals, ConformalSets, conformal_quantile, fit_intervals, fit_sets
+from .differences import Difference, Differences
 from .diversity import disagreement, disagreement_matrix
 from .ood import SCORES, aupr, auroc, fpr95, fpr_at_recall, histogram, scores
 from .per_class import PerClass, Threshold, confusion_matrix, fit_threshold, per_class
@@ -36,7 +37,7 @@ from .registry import METRICS, Metric, catalogue
 from .regression import QuantileCurve, coverage, in_units, mean_width, pit, quantile_curve, rmse
 from .selective import Abstention, RiskCoverage, aurc, fit_abstention, risk_coverage
 from .speed import Speed, Speeds, compare_speed
-from .statistics import Comparison, Seeds, over_seeds, paired_t, signed_rank
+from .statistics import Comparison, Seeds, over_seeds, paired_t
 
 __all__ = [
     "METRICS",
@@ -46,6 +47,8 @@ __all__ = [
     "Comparison",
     "ConformalIntervals",
     "ConformalSets",
+    "Difference",
+    "Differences",
     "Metric",
     "PerClass",
     "QuantileCurve",
@@ -99,5 +102,4 @@ __all__ = [
     "risk_coverage",
     "rmse",
     "scores",
-    "signed_rank",
 ]

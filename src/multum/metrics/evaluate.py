@@ -24,6 +24,7 @@ from ..outputs.prediction import Prediction, RegressionPrediction
 from .aggregate import Accumulator, detection, regression_metrics
 from .by_class import by_class, thresholds
 from .calibrated import CalibratedStream, calibrated_regression, curve_of_sizes
+from .chance import chance
 from .computations import Mean, Shifted
 from .ood import histogram
 from .per_class import MOST_CLASSES
@@ -116,7 +117,7 @@ def measure(
     test = run(data.test, keep=True, rank_classes=data.outputs <= MOST_CLASSES, watch=calibrated.add)
     calibrated.finish(lambda: logits_of(ensemble, data, data.test, batch_size))
     numbers: dict[str, Any] = {"examples": test.count, "members": ensemble.members, **test.compute()}
-    numbers |= calibrated.numbers()
+    numbers |= calibrated.numbers() | {"chance": chance(data.test.y, data.task)}
     numbers["by_class"] = by_class(test, data)
     if numbers["by_class"].get("positive") and held is not None:
         validation = Accumulator(keep=False, rank_classes=True, positive=data.positive)
@@ -264,7 +265,7 @@ def _regression(
     values = {m.key: how.values for m, how in computed(NUMBERS, Mean) if m.per_example}
     calibrated_by = {"calibrated_by": [table.pop("calibrated_by") for table in tables].pop()}
     numbers: dict[str, Any] = {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
-    numbers |= calibrated_by
+    numbers |= calibrated_by | {"chance": chance(targets, data.task)}
     if len(every) > 1:
         names = zip(data.named_targets, tables, strict=True)
         numbers["by_target"] = [{"target": name, **table} for name, table in names]

@@ -1,9 +1,9 @@
-"""How sure the numbers are: means over seeds, and tests of two methods on the same examples.
+"""How sure the numbers are: means over seeds, and the paired t test of two methods.
 
     over seeds      mean and standard error std / sqrt(n), std with n - 1
-    paired tests    on each example's difference: Student's t of its mean, Wilcoxon's of its ranks
+    paired test     Student's t of the mean of differences, over seeds or over examples
 
-Test examples say how another test set would differ, seeds how another training would.
+Test examples say how another test set would differ, seeds how another training would; differences.py takes both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import MetricError
 from .inputs import check_same_shape, check_scores, check_share
 
-__all__ = ["Comparison", "Seeds", "over_seeds", "paired_t", "signed_rank"]
+__all__ = ["Comparison", "Seeds", "over_seeds", "paired_t"]
 
 
 @dataclass(frozen=True)
@@ -89,22 +89,6 @@ def paired_t(a: Tensor, b: Tensor, *, level: float = 0.95) -> Comparison:
         test = ttest_1samp(d.numpy(), 0.0)
     low, high = test.confidence_interval(level)
     return Comparison(mean, float(low), float(high), float(test.pvalue))
-
-
-def signed_rank(a: Tensor, b: Tensor) -> float:
-    """The p-value of Wilcoxon's signed-rank test: a - b over the same examples is as often and as far above 0 as below.
-
-    Ranks do not care how far a few examples are off, where a mean and its t test see nothing else. Ties do not count.
-
-    **Shape**: a and b ``[examples]``.
-
-    >>> round(signed_rank(torch.arange(8.0) + 1, torch.zeros(8)), 4)
-    0.0078
-    """
-    from scipy.stats import wilcoxon  # takes seconds to import
-
-    d = _differences(a, b)
-    return float(wilcoxon(d.numpy()).pvalue) if bool((d != 0).any()) else 1.0
 
 
 def _differences(a: Tensor, b: Tensor) -> Tensor:
