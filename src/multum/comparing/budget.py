@@ -5,7 +5,8 @@
     macs=2e6      at most so many mult-adds per prediction
 
 A method with a size of its own (Packed's alpha, Mixture's budget of weights) is fitted by that. Whatever still costs
-too much runs on a thinner base network (`thin`), whose width is then part of the model's name.
+too much runs on a thinner base network (`thin`), whose width is then part of the model's name. A control that must cost
+as much as an ensemble (`single@4x`) runs on a wider one (`wide`).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..metrics.cost import Cost, cost
 from ..parsing import assignments
 from ..runs.networks import builder_for
 
-__all__ = ["Budget", "cost_of_network", "fit_to_budget", "label_of_size"]
+__all__ = ["Budget", "at_cost", "cost_of_network", "fit_to_budget", "label_of_size"]
 
 STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
 
@@ -79,7 +80,7 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
         spent = _cost_of(method, model, data)
         return budget.allows(spent.params, spent.macs)
 
-    room = None if budget.params is None else budget.params / cost_of_network(model, data).params
+    room = _room(model, data, budget)
     tries: list[Callable[[int], tuple[Method, str]]] = []
     if method.sized(1, room) is not None:
         tries.append(lambda step: (method.sized(step / STEPS, room) or method, model))
@@ -94,6 +95,28 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
         f"a method must fit its budget at some width; got {method.name} with {model}, which is over {budget} at "
         f"1/{STEPS} of its width. Use fewer members or a larger budget"
     )
+
+
+def at_cost(method: Method, model: str, data: Data, budget: Budget) -> tuple[Method, str]:
+    """The method and the model at the cost of a budget: as `fit_to_budget`, and widened where they cost less.
+
+    A method with a size of its own grows by that. Any other gets a wider network (`wide`), in 24ths, whose mult-adds
+    (or parameters, where the budget has no others) come as close to the limit as they can from below.
+    """
+    sized, fitted = fit_to_budget(method, model, data, budget)
+    if fitted != model or method.sized(1, _room(model, data, budget)) is not None:
+        return sized, fitted
+    key, limit = ("macs", budget.macs) if budget.macs is not None else ("params", budget.params)
+    assert limit is not None
+
+    def over(step: int) -> bool:
+        return getattr(_cost_of(method, wider(model, 1 + step / STEPS), data), key) > limit
+
+    beyond = 1
+    while not over(beyond):
+        beyond *= 2
+    step = bisect.bisect_left(range(beyond), True, lo=beyond // 2, key=over) - 1
+    return method, wider(model, 1 + max(0, step) / STEPS)
 
 
 def label_of_size(label: str, method: Method, model: str, sized: Method, thinned: str) -> str:
@@ -117,11 +140,24 @@ def thinner(model: str, share: float) -> str:
     >>> thinner("small-cnn", 0.5), thinner("wrn-10-1:bias=none", 1)
     ('small-cnn:thin=0.5', 'wrn-10-1:bias=none')
     """
-    if share == 1:
+    return _with_width(model, "thin", share)
+
+
+def wider(model: str, times: float) -> str:
+    """The model's name at a multiple of its width.
+
+    >>> wider("small-cnn", 2), wider("wrn-10-1:bias=none", 25 / 24)
+    ('small-cnn:wide=2', 'wrn-10-1:bias=none,wide=1.0417')
+    """
+    return _with_width(model, "wide", round(times, 4))
+
+
+def _with_width(model: str, field: str, times: float) -> str:
+    if times == 1:
         return model
     own = models.own_name(model)
     has_fields = bool(own.fields) if own else "=" in model
-    return f"{model}{',' if has_fields else ':'}thin={share:g}"
+    return f"{model}{',' if has_fields else ':'}{field}={times:.5g}"
 
 
 def _largest(
@@ -145,6 +181,11 @@ def _cost_of(method: Method, model: str, data: Data) -> Cost:
         targets = data.targets_count
         ens = ensemble(build(), method, example=data.example(), task=data.task, targets=targets, seed=0)
     return cost(ens, example=data.example())
+
+
+def _room(model: str, data: Data, budget: Budget) -> float | None:
+    """The parameters that may be spent, in those of the one network."""
+    return None if budget.params is None else budget.params / cost_of_network(model, data).params
 
 
 def cost_of_network(model: str, data: Data) -> Cost:
