@@ -88,9 +88,11 @@ def test_labels_are_not_console_markup() -> None:
 def test_markdown_tables_are_aligned(document: dict) -> None:
     text = markdown(document, reports.figures(document))
     tables = re.findall(r"(?:^\|.*\n?)+", text, re.M)
-    *groups, tuning, models = [table.splitlines() for table in tables]
+    main, differences, *groups, tuning, models = [table.splitlines() for table in tables]
+    assert len(differences) == 2 + sum(bool(row["against"]["single"]) for row in document["rows"])
+    groups.append(main)
     assert len(groups) == 1 + len(list(itertools.groupby(column["group"] for column in document["columns"])))
-    for lines in (*groups, tuning, models):
+    for lines in (*groups, differences, tuning, models):
         assert len({len(line) for line in lines}) == 1
         assert len({line.count("|") for line in lines}) == 1
     for lines in groups:

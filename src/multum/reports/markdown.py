@@ -11,57 +11,82 @@ from ..figures.figure import Figure
 from ..figures.formats import NOTHING, heading, sized
 from ..figures.tables import markdown_table
 from .summary import advice_of, facts, listed, predictors
-from .table import BEST, TIED, columns_of, interval, marks, text
+from .table import BEST, TIED, columns_of, group_name, interval, marks, text
 from .tuning import EDGE, tuned, tuning_words
+from .verdicts import to_single, verdict
 
-__all__ = ["markdown"]
+__all__ = ["advice_parts", "code", "legend", "main_table", "markdown", "safe", "tuning_parts"]
 
 SPECIAL = re.compile(r"([\\`*_\[\]|~#<>])")
 
 
 def markdown(document: Mapping[str, Any], figures: Sequence[Figure]) -> str:
     """The advice, the tables, what failed and why, the figures by their files, and how to reproduce it."""
-    parts = [f"# {_safe(document['title'])}", _safe(" · ".join(facts(document)))]
-    parts += _advice(document)
-    main = [column for column in columns_of(document) if column["main"]]
-    parts += ["## Main numbers", _table(document["rows"], main, intervals=True), _legend(document["rows"])]
+    parts = [f"# {safe(document['title'])}", safe(" · ".join(facts(document)))]
+    parts += advice_parts(document)
+    parts += ["## Main numbers", main_table(document), legend(document["rows"]), *_differences(document)]
     parts.append("## All columns")
     for group, members in itertools.groupby(sized(document), key=lambda c: c.get("group") or "numbers"):
-        parts += [f"### {_safe(group[:1].upper() + group[1:])}", _table(document["rows"], list(members))]
+        parts += [f"### {safe(group[:1].upper() + group[1:])}", _table(document["rows"], list(members))]
     failed = [row for row in document["rows"] if row["status"] != "done"]
     if failed:
-        lines = [f"- **{_safe(row['label'])}** ({row['status']}): {_safe(row.get('reason') or '')}" for row in failed]
+        lines = [f"- **{safe(row['label'])}** ({row['status']}): {safe(row.get('reason') or '')}" for row in failed]
         parts += ["## Failures", "\n".join(lines)]
     for figure in figures:
         parts.append(
-            f"## {_safe(figure.title)}\n\n{_safe(figure.caption)}\n\n"
-            f"![{_safe(figure.title)}](figures/{figure.name}.png)"
+            f"## {safe(figure.title)}\n\n{safe(figure.caption)}\n\n![{safe(figure.title)}](figures/{figure.name}.png)"
         )
-    parts += _tuning(document)
+    parts += tuning_parts(document)
     if document.get("test"):
-        parts += ["## How it was tested", _safe(document["test"])]
+        parts += ["## How it was tested", safe(document["test"])]
     if predictors(document):
-        body = [[_safe(label), f"`{command}`"] for label, command in predictors(document)]
+        body = [[safe(label), f"`{command}`"] for label, command in predictors(document)]
         parts += ["## Models", markdown_table(["method", "command"], body)]
     parts.append("## How to reproduce")
     if document.get("command"):
-        parts.append(_code(document["command"]))
+        parts.append(code(document["command"]))
     for title, entries in listed(document):
-        parts.append(f"{title}:\n\n" + "\n".join(f"- {_safe(name)}: {_safe(value)}" for name, value in entries))
+        parts.append(f"{title}:\n\n" + "\n".join(f"- {safe(name)}: {safe(value)}" for name, value in entries))
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _advice(document: Mapping[str, Any]) -> list[str]:
+def advice_parts(document: Mapping[str, Any]) -> list[str]:
     advice = advice_of(document)
-    parts = [f"**{_safe(advice['sentence'])}**"] if advice["sentence"] else []
-    for title, name in (("What is sure:", "sure"), ("What is not sure, and what would tell:", "unsure"), ("", "notes")):
+    parts = [f"**{safe(advice['sentence'])}**"] if advice["sentence"] else []
+    for title, name in (
+        ("What is sure:", "sure"),
+        ("What is not sure, and what would tell:", "unsure"),
+        ("Notes:", "notes"),
+    ):
         if advice[name]:
-            parts += [title, "\n".join(f"- {_safe(sentence)}" for sentence in advice[name])]
+            parts += [title, "\n".join(f"- {safe(sentence)}" for sentence in advice[name])]
     return parts
 
 
+def main_table(document: Mapping[str, Any]) -> str:
+    """The main columns, with intervals where they are known."""
+    main = [column for column in columns_of(document) if column["main"]]
+    return _table(document["rows"], main, intervals=True)
+
+
+def _differences(document: Mapping[str, Any]) -> list[str]:
+    """Every method against the single network."""
+    compared = [(row, gap) for row in document["rows"] if (gap := to_single(row)) is not None]
+    if not compared:
+        return []
+    body = []
+    for row, gap in compared:
+        ends = (f"{gap[end]:+.4f}" if gap.get(end) is not None else NOTHING for end in ("low", "high"))
+        says = verdict(gap, document.get("margin") or 0.0)
+        body.append([safe(row["label"]), f"{gap['mean']:+.4f}", " to ".join(ends), says])
+    reference = safe(compared[0][1].get("label", "one network"))
+    head = ["method", "difference", "95 % interval", "verdict"]
+    return [f"Calibrated NLL less that of {reference} (below 0: better):", markdown_table(head, body, "lrrl")]
+
+
 def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Mapping[str, Any]], *, intervals: bool = False) -> str:
-    head = ["method", *(_safe(heading(column)) for column in columns)]
+    groups = [f"{group_name(column)} " if intervals else "" for column in columns]  # else it is the title of the table
+    head = ["method", *(safe(group + heading(column)) for group, column in zip(groups, columns, strict=True))]
     body = [
         [_label(row), *(_cell(row, column, intervals) for column in columns)]
         if row["status"] != "failed"
@@ -73,7 +98,7 @@ def _table(rows: Sequence[Mapping[str, Any]], columns: Sequence[Mapping[str, Any
 
 def _label(row: Mapping[str, Any]) -> str:
     names = ", ".join(mark.name for mark in marks(row))
-    return _safe(f"{row['label']} ({names})" if names else row["label"])
+    return safe(f"{row['label']} ({names})" if names else row["label"])
 
 
 def _cell(row: Mapping[str, Any], column: Mapping[str, Any], intervals: bool) -> str:
@@ -87,7 +112,7 @@ def _cell(row: Mapping[str, Any], column: Mapping[str, Any], intervals: bool) ->
     return f"{words} ({ends})" if ends else words
 
 
-def _legend(rows: Sequence[Mapping[str, Any]]) -> str:
+def legend(rows: Sequence[Mapping[str, Any]]) -> str:
     values = [value for row in rows for value in row["values"].values()]
     words = [f"**bold**: {BEST}"]
     if any(value.get("low") is not None for value in values):
@@ -100,7 +125,7 @@ def _legend(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(words) + "."
 
 
-def _tuning(document: Mapping[str, Any]) -> list[str]:
+def tuning_parts(document: Mapping[str, Any]) -> list[str]:
     methods = tuned(document)
     if not methods:
         return []
@@ -112,19 +137,19 @@ def _tuning(document: Mapping[str, Any]) -> list[str]:
                 for epochs, result in zip(method.epochs, each.results, strict=True)
                 if result != NOTHING
             ]
-            cells = [_safe(each.setting), _safe(", ".join(results))]
-            body.append([_safe(method.label), *(f"**{cell}**" if each.chosen else cell for cell in cells)])
+            cells = [safe(each.setting), safe(", ".join(results))]
+            body.append([safe(method.label), *(f"**{cell}**" if each.chosen else cell for cell in cells)])
     edges = [method.label for method in methods if method.edge]
-    warning = [_safe(f"{', '.join(edges)}: {EDGE}.")] if edges else []
+    warning = [safe(f"{', '.join(edges)}: {EDGE}.")] if edges else []
     table = markdown_table(["method", "setting", "held-out NLL"], body)
-    return ["## How this was tuned", _safe(tuning_words(document)), table, *warning]
+    return ["## How this was tuned", safe(tuning_words(document)), table, *warning]
 
 
-def _safe(text: Any) -> str:
+def safe(text: Any) -> str:
     """Words that Markdown takes as they are, in one line."""
     return SPECIAL.sub(r"\\\1", " ".join(str(text).split())).replace("&", "&amp;")
 
 
-def _code(text: str) -> str:
+def code(text: str) -> str:
     fence = "`" * max(3, *(len(run) + 1 for run in re.findall("`+", text)), 3)
     return f"{fence}sh\n{text}\n{fence}"

@@ -17,6 +17,7 @@ PLAIN = {
     "ece": "Lower is better: how far stated confidence is from how often it is right.",
     "auroc": "How well the model's doubt tells unknown kinds of data from test data: 100 % always, 50 % by chance.",
     "equivalent": "How many separately trained networks, averaged, are as good by calibrated NLL: higher is better.",
+    "coverage_95": "Share of targets inside the interval that should hold 95 % of them: nearer to 95 % is better.",
     "params": "Numbers that are trained and stored: the size of the model.",
     "macs": "Multiplications and additions for one prediction: what it costs to run.",
     "latency": "Milliseconds for one prediction, measured on this machine.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
@@ -17,6 +17,7 @@ from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle, name
 from ...figures.palette import GRID, HUES, INK, MUTED
 from ...figures.panels import canvas
 from ...figures.scales import ROUND
+from ..verdicts import BETTER, EQUAL, OPEN, WORSE, to_single, verdict
 from ..view import View
 
 __all__ = ["differences"]
@@ -24,14 +25,12 @@ __all__ = ["differences"]
 NARROWEST = 600  # CSS pixels: below it, numbers are left out
 BELOW = 44  # CSS pixels under the panel
 FAR = 5  # times the typical end of an interval: what lies farther is an arrow at the side, or nothing else can be seen
-BETTER, WORSE, EQUAL, OPEN = "better", "worse", "equal within the margin", "cannot be told"
 COLOURS = {BETTER: HUES[2], EQUAL: HUES[0], OPEN: MUTED, WORSE: HUES[3]}
 
 
 def differences(view: View) -> Figure | None:
     """The difference of every method to the single network in calibrated NLL."""
-    rows = [(row, (row.entry.get("against") or {}).get("single")) for row in view.rows]
-    compared = [(row, gap) for row, gap in rows if gap and gap.get("mean") is not None]
+    compared = [(row, gap) for row in view.rows if (gap := to_single(row.entry)) is not None]
     if not compared:
         return None
     compared.sort(key=lambda pair: pair[1]["mean"])
@@ -42,16 +41,17 @@ def differences(view: View) -> Figure | None:
             **{
                 part: pd.Series([gap.get(part) for _, gap in compared], dtype=float) for part in ("mean", "low", "high")
             },
-            "verdict": [_verdict(gap, margin) for _, gap in compared],
+            "verdict": [verdict(gap, margin) for _, gap in compared],
         }
     )
     reference = compared[0][1].get("label", "one network")
+    far_right = "right of the grey band surely worse, inside it equal" if margin else "right of 0 surely worse"
     caption = (
         f"Left of 0 is better than {reference}. A line is the 95 % interval of a difference, for all methods at once: "
-        "where it lies left of 0 the method is surely better, right of 0 surely worse, across 0 it cannot be told."
+        f"where it lies left of 0 the method is surely better, {far_right}; otherwise it cannot be told."
     )
     if margin:
-        caption += f" In the grey band, {margin:.3g} to either side, methods count as equal."
+        caption += f" The grey band, {margin:.3g} to either side, is too small a difference to pay for."
     words = f"Difference to {reference} in calibrated NLL"
     return Figure(
         words,
@@ -60,15 +60,6 @@ def differences(view: View) -> Figure | None:
         lambda width: _draw(width, numbers, margin, reference),
         f"{words} of {len(numbers)} methods, each with its interval.",
     )
-
-
-def _verdict(gap: Mapping[str, Any], margin: float) -> str:
-    low, high = gap.get("low"), gap.get("high")
-    if low is None or high is None:
-        return OPEN
-    if -margin <= low and high <= margin:
-        return EQUAL
-    return BETTER if high < 0 else WORSE if low > 0 else OPEN
 
 
 def _draw(width: float, numbers: pd.DataFrame, margin: float, reference: str) -> Drawing:
@@ -134,5 +125,5 @@ def _arrow(axes: Axes, mark: Mark, y: int, low: float, high: float) -> None:
     right = mark.value > high
     at, sign = (high, -1) if right else (low, 1)
     axes.plot(at + sign * 0.012 * (high - low), y, ">" if right else "<", color=mark.colour, ms=8, zorder=3)
-    words = {"size": 10, "color": INK, "va": "center_baseline", "ha": "right" if right else "left"}
+    words: dict[str, Any] = {"size": 10, "color": INK, "va": "center_baseline", "ha": "right" if right else "left"}
     axes.text(at + sign * 0.03 * (high - low), y, f"{mark.value:+.3f}", **words)

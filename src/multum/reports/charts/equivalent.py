@@ -97,8 +97,8 @@ def _draw(width: float, rows: Sequence[Row], numbers: pd.DataFrame, curve: pd.Da
         axes.text(1.02, y, words, transform=at, size=10, color=INK, va="center_baseline")
     _name(figure, axes, "independent networks")
     if curve is not None:
-        at = (34, BELOW, width - 48, 130) if narrow else (width - side, height - ABOVE - 150, side - 10, 150)
-        panel = figure.add_axes((at[0] / width, at[1] / height, at[2] / width, at[3] / height))
+        box = (34, BELOW, width - 48, 130) if narrow else (width - side, height - ABOVE - 150, side - 10, 150)
+        panel = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
         _draw_curve(panel, curve)
         _name(figure, panel, "networks")
     return figure

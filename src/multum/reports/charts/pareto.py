@@ -105,8 +105,8 @@ class _Plane:
     stretched: bool  # the vertical axis, where one outlier would squeeze all others
 
     def draw(self, width: float) -> Drawing:
-        narrow, axes = width < NARROWEST, self._axes(width)
-        figure = axes.figure
+        narrow = width < NARROWEST
+        figure, axes = self._axes(width)
         height = figure.bbox.height
         upright, level = self._axis_names()
         figure.text(0, 1 - 10 / height, upright, size=11, color=MUTED, va="center")
@@ -122,19 +122,20 @@ class _Plane:
     def moved(self, width: float) -> bool:
         """Whether a circle does not stand at its cost, so as not to sit on top of another."""
         with drawing():
-            return any(circle.true_x is not None for circle in self._circles(self._axes(width), width))
+            return any(circle.true_x is not None for circle in self._circles(self._axes(width)[1], width))
 
-    def _axes(self, width: float) -> Axes:
+    def _axes(self, width: float) -> tuple[Drawing, Axes]:
         """The plane without anything on it."""
         narrow, largest = width < NARROWEST, _largest(width)
         height = 430 if narrow else 520
         left, right, below, above = (46, 8, 42, 60) if narrow else (58, 24, 46, 52)
         inside = width - left - right, height - below - above
         place = left / width, below / height, inside[0] / width, inside[1] / height
-        axes = canvas(width, height).add_axes(place)
+        figure = canvas(width, height)
+        axes = figure.add_axes(place)
         self._cost_axis(axes, (largest + 14) / (inside[0] - 2 * (largest + 14)))
         self._quality_axis(axes, (largest + 10) / (inside[1] - 2 * (largest + 10)))
-        return axes
+        return figure, axes
 
     def _circles(self, axes: Axes, width: float) -> list[Circle]:
         radii = self._radii(_largest(width))
