@@ -183,6 +183,7 @@ def test_a_run_is_measured_on_other_data(multum, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("without_figures")
 def test_compare_prints_its_table_and_the_place_of_the_report(multum, tmp_path: Path, monkeypatch) -> None:
     arguments = ["compare", "--methods", "single,deep:members=2", "--seeds", "1", "--epochs", "1", "--shift", "none"]
+    arguments += ["--tune", "0", "--jobs", "1"]
     out, err, code = multum(*arguments, "--out", "c", "batch_size=400")
     assert code == 0 and "accuracy" in out and "Take " in out and "report: c/report.html" in out
     assert "2/2  deep:members=2, seed 0:" in err
@@ -229,6 +230,7 @@ def test_compare_ends_with_the_final_model_and_its_command(multum, tmp_path: Pat
         "    return nn.Sequential(nn.Flatten(), nn.Linear(in_features, width), nn.ReLU(), nn.Linear(width, classes))\n"
     )
     options = ["--model", "mynet.py:build:width=8", "--methods", "single", "--seeds", "1", "--shift", "none"]
+    options += ["--tune", "0", "--jobs", "1"]
     out, _, code = multum("compare", *options, "--epochs", "1", "--out", "c", "--final")
     final = json.loads((tmp_path / "c" / "report.json").read_text())["final"]
     assert (

@@ -134,6 +134,9 @@ def compare(
     ] = "all",
     seeds: Annotated[int, Option(help="Runs of every method")] = 3,
     epochs: Annotated[int | None, Option(help="Passes over the training part")] = None,
+    tune: Annotated[
+        int, Option(help="Learning rates that are tried for every method on the validation part, 0 for none")
+    ] = 4,
     budget: Annotated[
         str | None, Option(help="1x, 2.5x, params=1e6 or macs=1e7: methods are made as large as fits")
     ] = None,
@@ -143,7 +146,9 @@ def compare(
     ] = None,
     shift: Annotated[str, Option(help="Corrupted images: none, quick (4 kinds, 1,000 examples) or all (15)")] = "quick",
     out: Annotated[Path, Option(help="The folder of the report and all runs")] = Path("runs/compare"),
-    jobs: Jobs = 1,
+    jobs: Annotated[
+        int | None, Option(help="Cells at once, each in a process of its own; by default as the machine allows")
+    ] = None,
     on: On = "here",
     address: Address = None,
     threads: Threads = None,

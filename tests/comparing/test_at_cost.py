@@ -23,7 +23,7 @@ def widened(monkeypatch: pytest.MonkeyPatch) -> None:
         values = {"trainable": 0, "torchinfo": 0, "attention": 0, "members": method.members, "parts": ()}
         return Cost(params=int(100 * times), macs=int(1000 * times), **values)
 
-    monkeypatch.setattr(budgets, "_cost_of", cost)
+    monkeypatch.setattr(budgets, "cost_of", cost)
     monkeypatch.setattr(budgets, "cost_of_network", lambda model, data: cost(multum.Single(), model, data))
 
 
@@ -35,7 +35,7 @@ def test_one_network_is_widened_to_the_cost_from_below(widened: None, text: str,
     single = budgets.cost_of_network("mlp", None)
     method, chosen = at_cost(multum.Single(), "mlp", None, Budget.parse(text, single))
     assert chosen == model and method == multum.Single()
-    limit, cost = Budget.parse(text, single).macs, budgets._cost_of(method, chosen, None).macs
+    limit, cost = Budget.parse(text, single).macs, budgets.cost_of(method, chosen, None).macs
     assert cost <= limit and cost > 0.9 * limit
 
 

@@ -21,7 +21,8 @@ from multum.runs import pool as runners
 from multum.runs.cells import Cell
 from multum.runs.work import RESULT
 
-QUICK: dict[str, Any] = {"seeds": 2, "epochs": 1, "shift": "none", "threads": 1, "recipe": {"batch_size": 256}}
+QUICK: dict[str, Any] = {"seeds": 2, "epochs": 1, "shift": "none", "tune": 0, "threads": 1}
+QUICK["recipe"] = {"batch_size": 256}
 COMMAND = ["--data", "digits", "--methods", "single,packed:members=2", "--seeds", "2", "--epochs", "1"]
 TIMED = ("latency", "train_seconds")
 
@@ -137,6 +138,8 @@ def run(out: Path, *more: str) -> subprocess.Popen:
         *COMMAND,
         "--shift",
         "none",
+        "--tune",
+        "0",
         "--threads",
         "1",
         "batch_size=256",
@@ -178,6 +181,8 @@ def test_one_comparison_at_a_time(tmp_path: Path) -> None:
         ({"recipe": {"lrr": 1}}, ConfigError, "Did you mean lr"),
         ({"seeds": 0}, ConfigError, "seeds"),
         ({"jobs": 0}, ConfigError, "jobs"),
+        ({"tune": 1}, ConfigError, "2 learning rates"),
+        ({"methods": "single@dear"}, ConfigError, "`budget` must be"),
         ({"on": "mars"}, ConfigError, "'here' or 'ray'"),
         ({"shift": "some"}, ConfigError, "none, quick or all"),
         ({"budget": "cheap"}, ConfigError, "`budget` must be"),

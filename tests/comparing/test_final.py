@@ -20,7 +20,8 @@ from multum.runs.folder import open_run
 from multum.runs.predict import predict_run
 from multum.runs.work import RESULT
 
-QUICK: dict[str, Any] = {"seeds": 1, "epochs": 1, "shift": "none", "threads": 1, "recipe": {"batch_size": 256}}
+QUICK: dict[str, Any] = {"seeds": 1, "epochs": 1, "shift": "none", "tune": 0, "threads": 1}
+QUICK["recipe"] = {"batch_size": 256}
 
 
 def compared(out: Path, data: str = "digits", methods: str = "single", **changed: Any) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from typer.testing import CliRunner
 import multum
 from multum import methods
 from multum.cli import app
-from multum.runs.cells import chosen_methods
+from multum.comparing.planning import chosen_methods
 run = CliRunner().invoke
 print(json.dumps({
     "json": json.loads(run(app, ["methods", "--json"]).output),
@@ -54,7 +54,7 @@ print(json.dumps({
     "parsed": repr(methods.parse("toy:members=2,colour=blue")),
     "all": methods.__all__,
     "top": repr(multum.Toy(members=3)),
-    "compared": list(chosen_methods("all")),
+    "compared": [wanted.label for wanted in chosen_methods("all")],
 }))
 """
 

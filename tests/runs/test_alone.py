@@ -190,7 +190,7 @@ def test_compare_does_not_reuse_cells_of_other_data(tmp_path: Path, caplog: pyte
     data, recipe = f"csv:{tmp_path / 'lab.csv'}#target=lab", {**QUICK, "epochs": 4, "lr": 0.02}
 
     def compared() -> dict[str, Any]:
-        options: dict[str, Any] = {"seeds": 1, "recipe": recipe, "out": tmp_path / "out"}
+        options: dict[str, Any] = {"seeds": 1, "tune": 0, "recipe": recipe, "out": tmp_path / "out"}
         return multum.compare(data, "mlp:hidden=8", "single", **options)
 
     first, again = compared(), compared()
@@ -272,7 +272,7 @@ def test_a_changed_ood_set_is_measured_anew(tmp_path: Path) -> None:
 
     def compared() -> dict[str, Any]:
         np.savez(tmp_path / "ood.npz", x_test=digits)
-        options: dict[str, Any] = {"seeds": 1, "recipe": QUICK, "shift": "none", "out": tmp_path / "out"}
+        options: dict[str, Any] = {"seeds": 1, "tune": 0, "recipe": QUICK, "shift": "none", "out": tmp_path / "out"}
         return multum.compare("digits", "small-cnn", "single", ood=[f"npz:{tmp_path / 'ood.npz'}"], **options)
 
     first, again = compared(), compared()

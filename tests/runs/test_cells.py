@@ -11,8 +11,8 @@ import multum
 from multum.comparing.budget import Budget, cost_of_network, fit_to_budget
 from multum.data.sources import load_data
 from multum.errors import ConfigError
-from multum.methods import METHODS, parse
-from multum.runs.cells import Cell, chosen_methods, spec_of
+from multum.methods import parse
+from multum.runs.cells import Cell, spec_of
 from multum.runs.networks import builder_for
 
 DIGITS = load_data("digits")
@@ -34,31 +34,17 @@ def test_a_name_is_the_whole_configuration() -> None:
         {"shift": ("fog",)},
         {"shift_examples": 10},
         {"fingerprint": "2f0c"},
+        {"split": 0},
+        {"tuning": True},
     ]
     names = {cell(**change).name for change in changes}
     assert len(names) == len(changes) and cell().name not in names and cell().name == cell().name
     assert {f for change in changes for f in change} == {f.name for f in dataclasses.fields(Cell)} - {"label"}
 
 
-def test_all_methods_and_lists() -> None:
-    assert set(chosen_methods("all")) == set(METHODS) and list(chosen_methods("all"))[:2] == ["single", "deep"]
-    found = chosen_methods("single, packed:members=2,alpha=1.5 ,deep:members=3")
-    assert found["packed:members=2,alpha=1.5"] == multum.Packed(members=2, alpha=1.5)
-    assert found["deep:members=3"] == multum.Deep(members=3) and len(found) == 3
-    assert list(chosen_methods([multum.Deep(members=2), "mimo"])) == ["deep:members=2", "mimo"]
-
-
 @pytest.mark.parametrize("text", ["single", "packed:alpha=3", "batchensemble:plain=a.b+c", "hypernet:sigma=0.5"])
 def test_a_spec_reads_back(text: str) -> None:
     assert parse(spec_of(parse(text))) == parse(text)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"), [("", "got none"), ("deep,deep", "named twice"), ("singel", "Did you mean single")]
-)
-def test_bad_lists(text: str, message: str) -> None:
-    with pytest.raises(ConfigError, match=message):
-        chosen_methods(text)
 
 
 @pytest.mark.parametrize("text", ["x", "2", "0x", "-1x", "infx", "params=0", "params=many", "watts=3", ""])

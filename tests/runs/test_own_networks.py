@@ -265,7 +265,8 @@ def test_the_command_line_predicts_with_the_copy(
     assert caplog.messages == []
 
 
-COMPARED = {"seeds": 1, "epochs": 1, "shift": "none", "ood": [], "threads": 1, "recipe": {"batch_size": 256}}
+COMPARED = {"seeds": 1, "epochs": 1, "shift": "none", "tune": 0, "ood": [], "threads": 1}
+COMPARED["recipe"] = {"batch_size": 256}
 
 
 def test_compare_by_file_in_one_process_and_in_several(here: Path) -> None:
@@ -318,7 +319,7 @@ def test_compare_refuses_what_no_folder_can_keep(model: object, here: Path) -> N
 
 
 def test_a_script_that_does_things_when_imported_is_refused(here: Path) -> None:
-    options = "out='c', seeds=1, epochs=1, shift='none', recipe={'batch_size': 256}"
+    options = "out='c', seeds=1, epochs=1, tune=0, shift='none', recipe={'batch_size': 256}"
     script = NET + f"\nimport multum\nmultum.compare('digits', Net, 'single', {options})\n"
     write(here / "script.py", script)
     with pytest.raises(ConfigError, match='if __name__ == "__main__":'):

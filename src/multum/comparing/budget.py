@@ -27,7 +27,7 @@ from ..metrics.cost import Cost, cost
 from ..parsing import assignments
 from ..runs.networks import builder_for
 
-__all__ = ["Budget", "at_cost", "cost_of_network", "fit_to_budget", "label_of_size"]
+__all__ = ["Budget", "at_cost", "cost_of", "cost_of_network", "fit_to_budget", "label_of_size"]
 
 STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
 
@@ -77,7 +77,7 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
     """
 
     def fits(method: Method, model: str) -> bool:
-        spent = _cost_of(method, model, data)
+        spent = cost_of(method, model, data)
         return budget.allows(spent.params, spent.macs)
 
     room = _room(model, data, budget)
@@ -110,7 +110,7 @@ def at_cost(method: Method, model: str, data: Data, budget: Budget) -> tuple[Met
     assert limit is not None
 
     def over(step: int) -> bool:
-        return getattr(_cost_of(method, wider(model, 1 + step / STEPS), data), key) > limit
+        return getattr(cost_of(method, wider(model, 1 + step / STEPS), data), key) > limit
 
     beyond = 1
     while not over(beyond):
@@ -175,7 +175,7 @@ def _largest(
     return attempt(step) if step and over(step) is False else None
 
 
-def _cost_of(method: Method, model: str, data: Data) -> Cost:
+def cost_of(method: Method, model: str, data: Data) -> Cost:
     build = builder_for(model, data)
     with torch.random.fork_rng():
         targets = data.targets_count

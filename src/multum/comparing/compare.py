@@ -1,4 +1,4 @@
-"""`multum.compare`: every method on one data set, trained, measured and gathered in a report."""
+"""`multum.compare`: every method on one data set, tuned, trained, measured and gathered in a report."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..checks import whole
 from ..data.corruptions import STANDARD
 from ..data.identity import example_ids, fingerprint_of
 from ..data.names import selection, with_selection
@@ -19,18 +20,22 @@ from ..data.ood import default_ood, ood_sets
 from ..data.parts import check_files
 from ..data.selecting import selected
 from ..data.sources import Data, Part, load_data, load_examples
-from ..errors import ConfigError, FileError, MultumError
-from ..files import locked, plain, prepare_folder, read_json
+from ..errors import ConfigError
+from ..files import locked, plain, prepare_folder
 from ..methods import Method
-from ..runs.cells import Cell, chosen_methods
-from ..runs.engine import run_cells, runner_for
+from ..runs.cells import Cell
+from ..runs.defaults import default_recipe
+from ..runs.engine import Runner, run_cells, runner_for
+from ..runs.machine import jobs_and_threads
 from ..runs.networks import full_name, keep_network
 from ..runs.train import held_out_by_default, print_guesses
 from ..runs.work import Outcome
 from ..training.recipe import Recipe
-from .budget import Budget, cost_of_network, fit_to_budget, label_of_size
+from .budget import Budget, cost_of, cost_of_network
 from .document import document_of
 from .final import claim, class_notes, train_final
+from .planning import Entry, Setting, chosen_methods, entries_of
+from .tuning import tune as tune_entries
 
 __all__ = ["compare"]
 
@@ -39,6 +44,8 @@ log = logging.getLogger("multum")
 # One corruption of each family of CIFAR-C: noise, blur, weather, digital.
 QUICK = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
 QUICK_EXAMPLES = 1000
+SPLIT = 0  # the seed of the test and the validation part: the same examples for all methods and seeds
+HELD_OUT, LARGEST_SHARE = 300, 0.25  # examples to tune and calibrate on, where a quarter of the training part is more
 
 
 def compare(
@@ -48,11 +55,12 @@ def compare(
     *,
     seeds: int | Sequence[int] = 3,
     epochs: int | None = None,
+    tune: int = 4,
     budget: str | None = None,
     ood: Sequence[str] | None = None,
     shift: str = "quick",
     out: str | Path = "runs/compare",
-    jobs: int = 1,
+    jobs: int | None = 1,
     on: str = "here",
     address: str | None = None,
     threads: int | None = None,
@@ -61,72 +69,97 @@ def compare(
     progress: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Train and measure every method with every seed, and write the report; what `report.json` holds.
+    """Tune, train and measure every method with every seed, and write the report; what `report.json` holds.
 
     A cell (a method with a seed) that is done is never run again: the same call goes on where it was stopped. A cell
-    that fails is shown with its reason and stops no other.
+    that fails is shown with its reason and stops no other. The test part is the same for all seeds, which vary the
+    training alone.
 
     Args:
         data: as `multum.load_data` takes it. Without `ood`, the last fifth of the classes is held out as OOD data.
         model: a name, as `mynet.py:Net:width=16` for one's own; or a class or function of a file that builds networks.
-        methods: "all", a list as on the command line, or configs.
+        methods: "all", a list as on the command line, or configs; `deep@1x` is a method at the cost of one network.
         seeds: how many, or which.
+        tune: learning rates that are tried for every method on the validation part, 0 for none (see tuning.py).
         budget: "1x", "params=1e6", "macs=1e7": methods are made as large as it allows.
         ood: OOD data sets by name; an empty list for none at all.
         shift: "none", "quick" (4 corruptions on 1,000 test examples) or "all" (the 15 of CIFAR-C).
-        jobs: cells at once, each in a process of its own.
+        jobs: cells at once, each in a process of its own; None: as the machine allows.
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
         threads: of each cell; the same number gives the same results to the last bit, wherever cells run.
         recipe: fields of `multum.Recipe`.
         final: whether the method that is advised is then trained on all of `data`, held-out classes too.
     """
     out, listed = Path(out), _seeds(seeds)
-    overrides = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
-    full = Recipe().with_overrides(overrides)
-    runner = runner_for(on, jobs, address)
+    wanted = chosen_methods(methods, controls=budget is None)
     name, source, ood_names = _source(data, ood)
+    overrides = {**(recipe or {}), **({} if epochs is None else {"epochs": epochs})}
+    trained = {**default_recipe(source), **overrides}
+    full = Recipe().with_overrides(trained)
+    _check_tune(tune)
     outside = [Part(x, torch.zeros(len(x))) for x in map(load_examples, ood_names)]
     check_files(name, source.train, source.test, *outside)
     source = source.for_loss(full.loss)
-    model = full_name(model, source, out)
-    single = cost_of_network(model, source)
-    limit = None if budget is None else Budget.parse(budget, single)
-    labels = chosen_methods(methods)
-    trained = {**overrides, **held_out_by_default(full, source)}
+    trained |= _held_out(full, source, tune)
     full = full.with_overrides(trained)
-    contents = _contents(name, source, listed, outside)
-    cells, refused = _planned(labels, contents, name, source, model, limit, trained, ood_names, shift)
-    threads = threads or max(1, torch.get_num_threads() // (jobs if on == "here" else 1))
+    model = full_name(model, source, out)
+    network = cost_of_network(model, source)  # builds it, so that what cannot be built is said first
+    limit = None if budget is None else Budget.parse(budget, network)
+    entries = entries_of(wanted, model, source, limit)
+    setting = Setting(name, _content(source, outside), SPLIT, ood_names, *_corruptions(shift, source), trained)
+    jobs, threads = jobs_and_threads(jobs, threads, on, cells=len(entries) * len(listed))
+    runner = runner_for(on, jobs, address)
     prepare_folder(out)
-    parted = source.with_validation(full.held_out, listed[0]) if full.held_out else source
+    parted = source.with_validation(full.held_out, SPLIT) if full.held_out and source.validation is None else source
     if progress:
         print_guesses(parted)
     settings = {
         "data": name,
-        "fingerprint": source.fingerprint,
+        "fingerprint": source.arrangement,
         "model": model,
         "seeds": listed,
         "epochs": full.epochs,
+        "tune": tune,
         "budget": budget,
         "ood": list(ood_names),
-        "shift": list(cells[0].shift),
+        "shift": list(setting.shift),
         "threads": threads,
         "recipe": asdict(full),
     }
+    run = partial(_run, runner=runner, threads=threads, progress=progress)
     with locked(out):
-        claim(out, settings)
-        _warn_of_change(out, name, source)
-        keep_network(model, out)  # a cell in a process of its own finds it there
-        outcomes = run_cells(cells, refused, out, full.epochs, runner, threads, progress)
-        fields = {"seeds": listed, "recipe": overrides, "budget": budget, "ood": ood, "shift": shift, "final": final}
-        fields["out"] = str(out)
-        call = ", ".join([repr(data), repr(model), repr(",".join(labels)), *(f"{k}={v!r}" for k, v in fields.items())])
+        claim(out, {**settings, "examples": len(source.train) + len(source.test)})
+        for network in dict.fromkeys(entry.model for entry in entries):
+            keep_network(network, out)  # a cell in a process of its own finds it there
+        tuning = None
+        if tune and parted.validation is not None:
+            entries, tuning = tune_entries(
+                *(entries, setting),
+                candidates=tune,
+                epochs=full.epochs,
+                lr=full.lr,
+                fixed_lr="lr" in overrides,
+                seed=listed[0],
+                out=out,
+                run=run,
+                fits=partial(_affordable, data=source, budget=limit),
+            )
+        cells = [entry.cell(seed, setting) for seed in listed for entry in entries]
+        reasons = {entry.label: entry.reason for entry in entries if entry.reason is not None}
+        refused = {cell.name: Outcome(cell.name, reasons[cell.label]) for cell in cells if cell.label in reasons}
+        outcomes = run(cells, out, full.epochs, "", refused=refused)
+        shown: dict[str, Any] = {"seeds": listed, "tune": tune, "recipe": dict(overrides), "budget": budget, "ood": ood}
+        shown |= {"shift": shift, "final": final, "out": str(out)}
+        texts = ",".join(w.label for w in wanted)
+        call = ", ".join([repr(data), repr(model), repr(texts), *(f"{k}={v!r}" for k, v in shown.items())])
         command = command or f"multum.compare({call})"
-        document = plain(document_of(cells, outcomes, out, parted, limit, command, settings))
+        document = plain(document_of(entries, cells, outcomes, out, parted, limit, command, settings, tuning))
         label = document["advice"]["label"]
         if final:
-            run_one = partial(_run_one, out=out, epochs=full.epochs, runner=runner, threads=threads, progress=progress)
+            run_one = partial(_run_one, run=run, out=out, epochs=full.epochs)
             document["final"] = plain(train_final(label, cells, data, out, run_one))
+        if tune and tuning is None:
+            document["advice"]["notes"].append("Nothing was tuned: there are too few examples to hold some out.")
         document["advice"]["notes"] += class_notes(name, label, document["final"], out)
         from .. import reports  # brings matplotlib and pandas, which `import multum` should not
 
@@ -134,8 +167,44 @@ def compare(
     return document
 
 
-def _run_one(cell: Cell, out: Path, **options: Any) -> Outcome:
-    return run_cells([cell], {}, out, **options)[cell.name]
+def _run(
+    cells: Sequence[Cell],
+    folder: Path,
+    epochs: int,
+    title: str,
+    refused: Mapping[str, Outcome] | None = None,
+    *,
+    runner: Runner,
+    threads: int,
+    progress: bool,
+) -> dict[str, Outcome]:
+    return run_cells(cells, refused or {}, folder, epochs, runner, threads, progress, heading=title)
+
+
+def _run_one(cell: Cell, run: Callable[..., Mapping[str, Outcome]], out: Path, epochs: int) -> Outcome:
+    return run([cell], out, epochs, "the advised method, on all of the data")[cell.name]
+
+
+def _affordable(entry: Entry, data: Data, budget: Budget | None) -> bool:
+    """Whether an entry can be built, within the budget if there is one."""
+    if budget is None:
+        return True
+    spent = cost_of(entry.method, entry.model, data)
+    return budget.allows(spent.params, spent.macs)
+
+
+def _check_tune(tune: int) -> None:
+    if whole("tune", tune, 0) == 1:
+        raise ConfigError("`tune` must be 0, or 2 learning rates or more to choose from; got tune=1. Use --tune 4")
+
+
+def _held_out(recipe: Recipe, data: Data, tune: int) -> dict[str, Any]:
+    """The share that is held out where the recipe leaves it open: more of few examples, as a choice hangs on them."""
+    by_default = held_out_by_default(recipe, data)
+    share = by_default.get("validation", 0.0)
+    if not share or not tune:
+        return by_default
+    return {"validation": max(share, min(LARGEST_SHARE, HELD_OUT / len(data.train)))}
 
 
 def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str, ...]]:
@@ -153,60 +222,10 @@ def _source(name: str, ood: Sequence[str] | None) -> tuple[str, Data, tuple[str,
     return known, selected(data, *selection(known)[1:]) if ood_names else data, ood_names
 
 
-def _contents(name: str, source: Data, seeds: Sequence[int], outside: Sequence[Part]) -> dict[int, str]:
-    """A fingerprint for each seed, as which examples a data set has may depend on it, that covers the OOD data too."""
+def _content(source: Data, outside: Sequence[Part]) -> str:
+    """A fingerprint of the data, its order included, and of the OOD data."""
     ids = [example_ids(part, ()) for part in outside]
-    contents = {seed: (load_data(name, seed=seed) if seed else source).arrangement for seed in seeds}
-    return {seed: fingerprint_of(ids, [content]) if ids else content for seed, content in contents.items()}
-
-
-def _warn_of_change(out: Path, name: str, source: Data) -> None:
-    """Say that the data is not what the last report here was made of; its cells are then run anew."""
-    try:
-        before = read_json(out / "report.json")
-        settings, examples = before["settings"], sum(before["examples"].values())
-        same = settings["data"] != name or settings.get("fingerprint") == source.fingerprint
-    except (FileError, KeyError, TypeError, AttributeError):  # no report, or a damaged one
-        return
-    now = len(source.train) + len(source.test)
-    what = f"{examples} examples are now {now}" if examples != now else "examples, targets or classes are others"
-    if "fingerprint" not in settings:
-        what = "multum 0.1, which wrote it, kept no fingerprint of it"
-    if not same:
-        log.warning("%s may not be what %s was made of: %s; every cell is run anew", name, out / "report.json", what)
-
-
-def _planned(
-    methods: Mapping[str, Method],
-    seeds: Mapping[int, str],
-    name: str,
-    source: Data,
-    model: str,
-    budget: Budget | None,
-    recipe: Mapping[str, Any],
-    ood: tuple[str, ...],
-    shift: str,
-) -> tuple[list[Cell], dict[str, Outcome]]:
-    """All cells, method after method within each seed; and those that no size of the method can serve.
-
-    Args:
-        seeds: with the fingerprint of the data of each.
-    """
-    corruptions, examples = _corruptions(shift, source)
-    sized: dict[str, tuple[Method, str, str | None]] = {}
-    for label, method in methods.items():
-        try:
-            fitted = fit_to_budget(method, model, source, budget) if budget else (method, model)
-            sized[label_of_size(label, method, model, *fitted)] = (*fitted, None)
-        except MultumError as error:
-            sized[label] = (method, model, str(error))
-    cells = [
-        Cell(label, seed, name, size, method, recipe, ood, corruptions, examples, content)
-        for seed, content in seeds.items()
-        for label, (method, size, _) in sized.items()
-    ]
-    refused = {c.name: Outcome(c.name, sized[c.label][2]) for c in cells if sized[c.label][2] is not None}
-    return cells, refused
+    return fingerprint_of(ids, [source.arrangement]) if ids else source.arrangement
 
 
 def _corruptions(shift: str, source: Data) -> tuple[tuple[str, ...], int | None]:

@@ -21,6 +21,7 @@ from ..runs.work import Finished, Outcome, finished
 from .advice import advise
 from .budget import Budget
 from .gather import Results, rows_of
+from .planning import Entry
 from .versus import explained, margin_of
 
 __all__ = ["document_of"]
@@ -29,6 +30,7 @@ log = logging.getLogger("multum")
 
 
 def document_of(
+    entries: Sequence[Entry],
     cells: Sequence[Cell],
     outcomes: Mapping[str, Outcome],
     out: Path,
@@ -36,6 +38,7 @@ def document_of(
     budget: Budget | None,
     command: str,
     settings: Mapping[str, Any],
+    tuning: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
     """Gather all cells of a comparison; the document repeats the command and the settings."""
     reasons = {name: outcome.reason for name, outcome in outcomes.items() if outcome.reason is not None}
@@ -45,7 +48,9 @@ def document_of(
         if result is not None:
             results.setdefault(cell.label, {})[cell.seed] = result
     latencies = _latencies(cells, results, source, out, settings["threads"])
+    about = {entry.label: {"control": entry.control, "tuned": entry.tuned} for entry in entries}
     columns, rows, versus = rows_of(cells, results, reasons, latencies)
+    rows = [{**row, **about[row["label"]]} for row in rows]
     margin = margin_of(rows, source.task)
     models = {cell.label: cell.name for cell in reversed(cells) if cell.seed in results.get(cell.label, {})}
     return {
@@ -62,6 +67,7 @@ def document_of(
         "columns": [column.described() for column in columns],
         "folder": str(out),
         "rows": [{**row, "folder": models.get(row["label"])} for row in rows],
+        "tuning": tuning,
         "advice": advise(rows, budget, versus, margin, settings["epochs"]),
         "test": explained(versus, margin, source.task),
         "margin": margin,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,12 +17,17 @@ from ..runs.work import Outcome, finished
 
 __all__ = ["claim", "class_notes", "train_final"]
 
+log = logging.getLogger("multum")
+
 COMPARISON = "comparison.json"
-SAME = ("data", "model", "budget", "ood", "shift", "recipe")  # methods and seeds may be added to a comparison
+SAME = ("data", "model", "tune", "budget", "ood", "shift", "recipe")  # methods and seeds may be added to a comparison
 
 
 def claim(out: Path, settings: Mapping[str, Any]) -> None:
-    """Make a folder that of this comparison; refuse one that holds another: two would be mixed in one report."""
+    """Make a folder that of this comparison; refuse one that holds another: two would be mixed in one report.
+
+    Data that has become other data under the same name is said: its cells are run anew.
+    """
     now = plain(settings)
     before = _settings(out)
     changed = [name for name in SAME if before is not None and not _same(before.get(name), now[name])]
@@ -31,7 +37,14 @@ def claim(out: Path, settings: Mapping[str, Any]) -> None:
         raise ConfigError(
             f"a folder must hold one comparison; got {out}, which holds another: {words}. Choose another --out"
         )
-    write_json(out / COMPARISON, {name: now[name] for name in SAME})
+    if before is not None and before.get("fingerprint") != now["fingerprint"]:
+        what = "examples, their order, targets or classes are others"
+        if "fingerprint" not in before:
+            what = "the multum 0.1 that began it kept no fingerprint of it"
+        elif before.get("examples", now["examples"]) != now["examples"]:
+            what = f"{before['examples']} examples are now {now['examples']}"
+        log.warning("%s may not be what %s was begun with: %s; every cell is run anew", now["data"], out, what)
+    write_json(out / COMPARISON, {name: now[name] for name in (*SAME, "fingerprint", "examples")})
 
 
 def train_final(
@@ -46,7 +59,7 @@ def train_final(
     chosen = next(cell for cell in cells if cell.label == label)
     cell = chosen
     if chosen.data != data:
-        content = load_data(data, seed=chosen.seed).arrangement
+        content = load_data(data, seed=chosen.parts_seed).arrangement
         cell = replace(chosen, data=data, fingerprint=content, ood=(), shift=(), shift_examples=None)
     reason = run(cell).reason
     result = None if reason else finished(cell, out)

@@ -6,14 +6,13 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..errors import ConfigError
-from ..methods import METHODS, Method, parse
+from ..methods import Method
 
-__all__ = ["Cell", "chosen_methods", "spec_of"]
+__all__ = ["Cell", "spec_of"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,20 @@ class Cell:
     shift: tuple[str, ...] = ()
     shift_examples: int | None = None
     fingerprint: str = ""  # of the data's content; "" for the papers' data sets, which their names fix
+    split: int | None = None  # the seed that draws the test and the validation part; None: the cell's own
+    tuning: bool = False  # whether it is trained for its score on the validation part alone
+
+    @property
+    def parts_seed(self) -> int:
+        """The seed that draws the test and the validation part."""
+        return self.seed if self.split is None else self.split
 
     def settings(self) -> dict[str, Any]:
         """Everything but the label, in plain values."""
         settings = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "label"}
-        if not self.fingerprint:
-            del settings["fingerprint"]
+        for name, default in (("fingerprint", ""), ("split", None), ("tuning", False)):
+            if settings[name] == default:  # folders that were named before there was such a field keep their names
+                del settings[name]
         # The older name on disk stays: folders are named by these settings, and would all be run again.
         settings["shift_items"] = settings.pop("shift_examples")
         return json.loads(json.dumps({**settings, "method": self.method.as_dict(), "recipe": dict(self.recipe)}))
@@ -46,27 +53,6 @@ class Cell:
         text = json.dumps(self.settings(), sort_keys=True)
         readable = re.sub(r"[^a-z0-9]+", "-", self.label.lower()).strip("-")[:40]
         return f"{readable}-seed{self.seed}-{hashlib.sha256(text.encode()).hexdigest()[:10]}"
-
-
-def chosen_methods(text: str | Sequence[str | Method]) -> dict[str, Method]:
-    """Methods by label: "all", a list as the command line writes it, or names and configs.
-
-    >>> list(chosen_methods("single,packed:members=4,alpha=2,deep"))
-    ['single', 'packed:members=4,alpha=2', 'deep']
-    """
-    if text == "all":
-        return {name: parse(name) for name in _in_reading_order()}
-    parts = _listed(text) if isinstance(text, str) else list(text)
-    if not parts:
-        raise ConfigError("`methods` must name one method at least; got none. Use for example --methods single,packed")
-    methods: dict[str, Method] = {}
-    for part in parts:
-        method = part if isinstance(part, Method) else parse(part)
-        label = spec_of(method) if isinstance(part, Method) else part.strip().lower()
-        if label in methods:
-            raise ConfigError(f"`methods` must name each method once; got {label} named twice. Leave one out")
-        methods[label] = method
-    return methods
 
 
 def spec_of(method: Method) -> str:
@@ -80,20 +66,3 @@ def spec_of(method: Method) -> str:
     changed = {k: v for k, v in dataclasses.asdict(method).items() if v != defaults[k]}
     fields = ",".join(f"{k}={'+'.join(map(str, v)) if isinstance(v, tuple) else v}" for k, v in changed.items())
     return f"{method.name}:{fields}" if fields else method.name
-
-
-def _listed(text: str) -> list[str]:
-    """The methods of a list in which commas separate methods and fields alike: a field belongs to the method before."""
-    methods: list[str] = []
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        if "=" in part and ":" not in part and methods:
-            methods[-1] += f",{part}"
-        else:
-            methods.append(part)
-    return methods
-
-
-def _in_reading_order() -> list[str]:
-    """The two ends of the scale first, then the rest by name."""
-    first = ["single", "deep", "packed"]
-    return [*first, *(name for name in sorted(METHODS) if name not in first)]

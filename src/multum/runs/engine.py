@@ -38,6 +38,7 @@ def run_cells(
     threads: int,
     progress: bool,
     titles: Mapping[str, str] | None = None,
+    heading: str = "",
 ) -> dict[str, Outcome]:
     """Run the cells that are not done yet, watched by a person or not; how each of them ended.
 
@@ -45,10 +46,11 @@ def run_cells(
         refused: cells that are not run, and why.
         epochs: of the longest, for the progress bars.
         titles: what cells are called there, by their names; their labels where there are none.
+        heading: what these cells are for.
     """
     for cell in cells:
         set_damaged_aside(cell, out)
-    with Watch(cells, out, epochs, progress, titles) as watch:
+    with Watch(cells, out, epochs, progress, titles, heading) as watch:
         for outcome in refused.values():
             watch.end(outcome)
         for outcome in runner([c for c in cells if c.name not in watch.ended], out, threads, watch.begin):

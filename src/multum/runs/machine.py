@@ -12,7 +12,29 @@ import torch
 
 from ..version import __version__
 
-__all__ = ["machine", "versions"]
+__all__ = ["jobs_and_threads", "machine", "versions"]
+
+MEMORY_OF_A_JOB = 2**30  # bytes: a process with torch, small data and a small network takes half of it
+
+
+def jobs_and_threads(jobs: int | None, threads: int | None, on: str, cells: int) -> tuple[int, int]:
+    """How many cells run at once, and with how many threads each; what is given stays.
+
+    Small networks gain little from a second thread, and cells of their own nearly everything: one cell on each core.
+    A GPU takes one cell at a time.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if jobs is None:
+        room = max(1, _memory() // MEMORY_OF_A_JOB)
+        jobs = 1 if torch.cuda.is_available() else max(1, min(cores, cells, room))
+    return jobs, threads or max(1, torch.get_num_threads() // (max(1, jobs) if on == "here" else 1))
+
+
+def _memory() -> int:
+    """Bytes of memory; 0 where the system does not say."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return 0
 
 
 def versions() -> dict[str, str]:
@@ -22,13 +44,10 @@ def versions() -> dict[str, str]:
 
 def machine() -> dict[str, Any]:
     """The machine: processor, cores, memory and system, as far as the system says."""
-    memory = None
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        memory = f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GB"
     return {
         "processor": _processor(),
         "cores": os.cpu_count(),
-        "memory": memory,
+        "memory": f"{_memory() / 2**30:.0f} GB" if _memory() else None,
         "system": f"{platform.system()} {platform.machine()}",
     }
 

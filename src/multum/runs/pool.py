@@ -22,6 +22,7 @@ from .work import RESULT, Outcome, work
 
 __all__ = ["Begun", "here", "on_ray", "processes"]
 
+QUIET_WAITING = ("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait slow every other process down
 Begun = Callable[[Cell], None]  # called when a cell is begun, for the live table
 
 
@@ -34,6 +35,7 @@ def here(cells: Sequence[Cell], out: Path, threads: int, begun: Begun) -> Iterat
 
 def processes(cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs: int) -> Iterator[Outcome]:
     """Up to `jobs` cells at once, each in a process of its own: one that dies takes no other with it."""
+    os.environ.setdefault(*QUIET_WAITING)
     context = multiprocessing.get_context("forkserver")
     # Imported once for all cells: what training imports when it begins, and what reading this data took here.
     readers = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
@@ -102,6 +104,7 @@ def on_ray(
     options: dict[str, Any] = {"num_cpus": threads * jobs} if jobs and not address else {}
     if address:
         options = {"address": address}
+    options["runtime_env"] = {"env_vars": dict([QUIET_WAITING])}
     ray.init(**options, include_dashboard=False, log_to_driver=False, ignore_reinit_error=True)
     try:
         task = ray.remote(num_cpus=threads, max_retries=0)(_task)

@@ -26,9 +26,15 @@ class Watch:
     """What is waiting, running, done and failed: a live table on a terminal, a line per cell elsewhere."""
 
     def __init__(
-        self, cells: Sequence[Cell], out: Path, epochs: int, shown: bool, titles: Mapping[str, str] | None = None
+        self,
+        cells: Sequence[Cell],
+        out: Path,
+        epochs: int,
+        shown: bool,
+        titles: Mapping[str, str] | None = None,
+        heading: str = "",
     ):
-        self.cells, self.out, self.epochs, self.shown = list(cells), out, epochs, shown
+        self.cells, self.out, self.epochs, self.shown, self.heading = list(cells), out, epochs, shown, heading
         self.titles = {cell.name: (titles or {}).get(cell.name, cell.label) for cell in cells}
         self.console = Console(stderr=True)
         self.begun_at: dict[str, float] = {}
@@ -58,7 +64,8 @@ class Watch:
             cell = next(c for c in self.cells if c.name == outcome.name)
             seconds = time.monotonic() - self.begun_at.get(outcome.name, self.started)
             end = f"{seconds:.1f} s" if outcome.done else f"failed: {outcome.reason}"
-            line = f"{len(self.ended)}/{len(self.cells)}  {self.titles[cell.name]}, seed {cell.seed}: {end}"
+            what = f"{self.heading}  " if self.heading else ""
+            line = f"{what}{len(self.ended)}/{len(self.cells)}  {self.titles[cell.name]}, seed {cell.seed}: {end}"
             self.console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def progress(self, cell: Cell) -> float:
@@ -95,9 +102,10 @@ class Watch:
     def _table(self) -> Table:
         """A column a seed; with too many seeds, how many are done, where rows that have not begun wait unseen."""
         seeds = sorted({c.seed for c in self.cells})
-        few = len(seeds) <= MOST_SEEDS
+        places = {(self.titles[c.name], c.seed) for c in self.cells}
+        few = len(seeds) <= MOST_SEEDS and len(places) == len(self.cells)
         head = [f"seed {s}" for s in seeds] if few else ["done", "failed"]
-        table = Table("method", *head, box=None, padding=(0, 2), header_style="dim")
+        table = Table("method", *head, box=None, padding=(0, 2), header_style="dim", title=self.heading or None)
         for title in dict.fromkeys(self.titles.values()):
             cells = [c for c in self.cells if self.titles[c.name] == title]
             ended = [self.ended[c.name] for c in cells if c.name in self.ended]

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import shutil
 import time
 import traceback
 from collections.abc import Mapping
@@ -24,8 +25,9 @@ from torch import Tensor
 
 from ..data.ood import ood_sets
 from ..data.sources import Part, load_data
-from ..errors import FileError, MultumError, first_line
+from ..errors import FileError, MultumError, TrainingError, first_line
 from ..files import checksum, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
+from ..metrics.calibration import held_out_nll
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
 from ..training.recipe import Recipe
@@ -109,8 +111,13 @@ def set_damaged_aside(cell: Cell, out: Path) -> None:
 
 def _train_and_measure(cell: Cell, folder: Path) -> None:
     recipe = Recipe().with_overrides({**cell.recipe, "seed": cell.seed})
-    data = load_data(cell.data, seed=cell.seed)
+    data = load_data(cell.data, seed=cell.parts_seed)
+    if cell.split is not None and recipe.held_out and data.validation is None:
+        data = data.with_validation(recipe.held_out, cell.split)
     _, trained = train_on(data, cell.data, cell.model, cell.method, recipe, folder, warn=False)
+    if cell.tuning:
+        _leave_score(cell, folder, data.task)
+        return
     ens = RunFolder(folder).open(data) if trained is None else trained.cpu()
     started = time.perf_counter()
     ood = ood_sets(cell.ood, data)
@@ -133,6 +140,26 @@ def _train_and_measure(cell: Cell, folder: Path) -> None:
         "examples": checksum(examples),
     }
     write_json(folder / RESULT, {**result, "checksum": digest(result)})
+
+
+def _leave_score(cell: Cell, folder: Path, task: str) -> None:
+    """The result of a trial is its score on the validation part; its model has served, and a hundred take room."""
+    run = RunFolder(folder)
+    held_out = run.validation()
+    if held_out is None:
+        raise TrainingError("a trial must have a validation part to be judged on; got none. Use validation=0.1")
+    result = {
+        "cell": cell.settings(),
+        "task": task,
+        "numbers": {"nll": held_out_nll(held_out["outputs"], held_out["targets"], task)},
+        "seconds": {"training": sum(row["seconds"] for row in run.log())},
+        "examples": checksum({}),
+    }
+    write_tensors(folder / EXAMPLES, {})
+    write_json(folder / RESULT, {**result, "checksum": digest(result)})
+    for path in folder.iterdir():
+        if path.name not in (RESULT, EXAMPLES):
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def _check_run(cell: Cell, folder: Path) -> None:
