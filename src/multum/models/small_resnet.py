@@ -15,10 +15,10 @@ __all__ = ["SmallResNet"]
 
 
 class SmallResNet(Network):
-    """A 3x3 convolution of stride 2, a residual block for each of the ``widths``, global mean, a linear head.
+    """A 3x3 convolution of stride 2, a 2x2 max-pool, a residual block for each of the ``widths``, global mean, a head.
 
-    Blocks are those of ResNet-18, with stride 2 entering each but the first: the second halving comes before most of
-    the work, which makes it about ten times cheaper than ResNet-18 of the same width with CIFAR's stem.
+    Blocks are those of ResNet-18, with stride 2 entering each but the first. Most of the work is done on a quarter of
+    the pixels of each side: on 28 pixels that is as good as without the pool, at a third of the mult-adds.
 
     **Shape**: [batch, in_channels, height, width] -> [batch, classes].
 
@@ -33,6 +33,7 @@ class SmallResNet(Network):
         self.conv1 = nn.Conv2d(whole("in_channels", in_channels), channels, 3, 2, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU()
+        self.maxpool = nn.MaxPool2d(2)
         blocks = []
         for stage, width in enumerate(stages):
             blocks.append(BasicBlock(channels, width, width, stride=2 if stage else 1))
@@ -43,5 +44,5 @@ class SmallResNet(Network):
         self.reset_parameters()
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        x = self.blocks(self.relu(self.bn1(self.conv1(x))))
+        x = self.blocks(self.maxpool(self.relu(self.bn1(self.conv1(x)))))
         return self.fc(self.avgpool(x).flatten(1))

@@ -1,7 +1,7 @@
 """Which network, and which recipe, where a user names none: by the kind of the data and its size.
 
     images up to 16 pixels       cnn                       10 epochs at lr 0.01
-    images up to 63 pixels       small-resnet              15 epochs at lr 0.01, batches of 128, random crops
+    images up to 63 pixels       small-resnet              10 epochs at lr 0.01, batches of 128, random crops
     larger images                resnet18:stem=imagenet    30 epochs at lr 0.002, random crops
     fewer than 1,000 rows        mlp                       10 epochs at lr 0.002, batches of 32
     more rows                    tabular-mlp               10 epochs, 30 for regression, at lr 0.002, batches of 256
@@ -54,7 +54,7 @@ def default_recipe(data: Data) -> dict[str, Any]:
             return {"epochs": 10, "batch_size": 64, "lr": 0.01}
         crop = {"crop": round(side / 14)}
         if side < LARGE_IMAGE:
-            return {"epochs": 15, "batch_size": 128, "lr": 0.01, **crop}
+            return {"epochs": 10, "batch_size": 128, "lr": 0.01, **crop}
         return {"epochs": 30, "batch_size": 64, "lr": 0.002, **crop}
     rows = len(data.train)
     if rows < SMALL_TABLE:
