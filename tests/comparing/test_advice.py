@@ -143,7 +143,7 @@ def test_a_method_without_a_finite_nll_is_named() -> None:
 
 def test_one_model_is_named() -> None:
     notes = advised([row("single", 0.5, 100), row("batchensemble", 0.4, 400, one_model=True)])["notes"]
-    assert notes[0].startswith("The members of batchensemble are one model")
+    assert notes[0].startswith("The members of batchensemble are one model") and "shaken by 5 %" in notes[0]
 
 
 def test_the_budget_is_kept_to() -> None:

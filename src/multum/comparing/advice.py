@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ..metrics.one_model import NOISE
 from .budget import Budget
 from .certainty import is_better, is_worse, sure_of, unsure_of
 from .reading import Row, cost_of, is_single, named, price, quality
@@ -150,7 +151,7 @@ def _failures(rows: Sequence[Row], measured: Sequence[Row], key: str) -> list[st
 def _one_models(rows: Sequence[Row]) -> list[str]:
     return [
         f"The members of {row['label']} are one model: they disagree no more than one of them does with itself when "
-        "its inputs are shaken by 1 %."
+        f"its inputs are shaken by {100 * NOISE:g} % of their spread."
         for row in rows
         if row.get("one_model")
     ]

@@ -12,7 +12,7 @@ from ..runs.cells import Cell, spec_of
 from ..runs.work import Finished
 from .columns import Column, columns, columns_of, value_of
 from .equivalent import worth_of, yardstick
-from .trained import converged, learned_share
+from .trained import converged, is_one_model, learned_share
 from .versus import DECIDES, Versus, decides, margin_of
 
 __all__ = ["Results", "rows_of"]
@@ -72,7 +72,7 @@ def _row(
         "reason": "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in failed.items()) or None,
         "control": "@" in first.label,
         "converged": converged(done.values(), first.recipe),
-        "one_model": None,
+        "one_model": is_one_model(done),
         "tuned": None,
         "chance": next((cell.result["numbers"].get("chance") for cell in done.values()), None),
         "equivalent": None,

@@ -1,16 +1,20 @@
-"""Whether the runs of a method can be judged: had they converged, and had they learned anything at all?"""
+"""Whether the runs of a method can be judged: had they converged, learned anything, and are their members one model?"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from ..metrics.differences import Differences
+from ..metrics.one_model import MEMBERS, SELF
 from ..runs.work import Finished
 from ..training.recipe import Recipe
 from ..training.stopping import still_falling
 from .versus import DECIDES
 
-__all__ = ["converged", "learned_share"]
+__all__ = ["converged", "is_one_model", "learned_share"]
+
+CLOSE = 2.0  # times the noise of one member, up to which members that cannot be told from it are called one model
 
 
 def converged(done: Iterable[Finished], recipe: Mapping[str, Any]) -> bool | None:
@@ -31,6 +35,28 @@ def _settled(cell: Finished, recipe: Recipe) -> bool | None:
         return None
     stopped = recipe.patience > 0 and all(len(losses) < recipe.epochs for losses in logs.values())
     return stopped or all(still_falling(losses) is None for losses in logs.values())
+
+
+def is_one_model(done: Mapping[int, Finished]) -> bool | None:
+    """Whether members are not further apart than one member is from itself under noise, by every measure of it.
+
+    The same test over seeds and examples as everywhere; None where it was not measured.
+    """
+    names = {
+        name.removesuffix(MEMBERS)
+        for cell in done.values()
+        for name in cell.examples
+        if name.endswith(MEMBERS) and name.removesuffix(MEMBERS) + SELF in cell.examples
+    }
+    return all(_close(name, done) for name in names) if names else None
+
+
+def _close(name: str, done: Mapping[int, Finished]) -> bool:
+    values = {whose: {s: cell.examples[name + whose] for s, cell in done.items()} for whose in (MEMBERS, SELF)}
+    same = len({cell.result["test_part"] for cell in done.values()}) == 1
+    difference = Differences(values, same_examples=same).between(MEMBERS, SELF)
+    noise = sum(float(v.double().mean()) for v in values[SELF].values()) / len(done)
+    return difference.low <= 0 and difference.mean <= (CLOSE - 1) * noise
 
 
 def learned_share(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> float | None:

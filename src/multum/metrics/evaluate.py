@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..data.corruptions import CORRUPTIONS, check_corruption, corrupt
 from ..data.given import as_test_data
 from ..data.sources import Data, Part
 from ..ensemble import Ensemble
@@ -25,28 +24,27 @@ from .aggregate import Accumulator, detection, regression_metrics
 from .by_class import by_class, thresholds
 from .calibrated import CalibratedStream, calibrated_regression, curve_of_sizes
 from .chance import chance
-from .computations import Mean, Shifted
+from .computations import Mean
+from .one_model import own_noise
 from .ood import histogram
 from .per_class import MOST_CLASSES
-from .registry import CLASSES, NUMBERS, computed
+from .registry import NUMBERS, computed
 from .regression import quantile_curve
 from .selective import risk_coverage
+from .shift import SEVERITIES, known, means, severities, shifted
 from .streams import held_out_of, logits_of, outputs_of
 
 __all__ = ["SEVERITIES", "Measured", "evaluate", "measure"]
 
-SEVERITIES = (1, 2, 3, 4, 5)
-CORRUPTED_AT_ONCE = 256  # fixed: random corruptions draw for a batch, and another size would give other images
 CURVE_POINTS = 101  # of a risk-coverage curve
-
-Shift = Mapping[str, Mapping[str, Mapping[str, float]]]  # corruption -> severity -> metric -> value
 
 
 @dataclass(frozen=True, eq=False)
 class Measured:
     """Everything measured: numbers by name, curves as a report draws them, and what each example contributes.
 
-    Shape: `examples` has a tensor ``[examples]`` for each metric that is kept per example, in the test part's order.
+    Shape: `examples` has a tensor ``[examples]`` for each metric that is kept per example, in the test part's order,
+    and what `own_noise` measures on a sample of them.
     """
 
     numbers: dict[str, Any]
@@ -140,12 +138,22 @@ def measure(
         }
     severity: dict[str, Any] = {}
     if shift:
-        table = _shifted(run, data.test.drawn(shift_examples, seed), _known(shift, data), seed)
-        numbers |= {"shift": table, **_means(table)}
-        severity = _severities(numbers["accuracy"], table)
+        table = shifted(run, data.test.drawn(shift_examples, seed), known(shift, data), seed)
+        numbers |= {"shift": table, **means(table)}
+        severity = severities(numbers["accuracy"], table)
     msp = {name: scores["msp"] for name, scores in outside.items()}
     curves = _classification_curves(test, msp, severity) | {"by_class": numbers["by_class"]} | calibrated.by_members()
-    return Measured(numbers, curves, test.example_values() | calibrated.example_values())
+    measured = Measured(numbers, curves, test.example_values() | calibrated.example_values())
+    return _with_own_noise(measured, ensemble, data, batch_size)
+
+
+def _with_own_noise(measured: Measured, ensemble: Ensemble, data: Data, batch_size: int) -> Measured:
+    """With what tells whether the members are one model, where that can be asked."""
+    own = own_noise(ensemble, data, batch_size)
+    if own is not None:
+        measured.numbers["own_noise"] = own.numbers
+        measured.examples.update(own.examples)
+    return measured
 
 
 def _check(ensemble: Ensemble, data: Data, batch_size: int, shift_examples: int | None) -> None:
@@ -186,40 +194,6 @@ def _accumulated(
         watch(rows, logits, labels)
         advance(rows.stop - rows.start)
     return sums
-
-
-def _known(names: Sequence[str], data: Data) -> Sequence[str]:
-    if not data.is_image:
-        raise MetricError(f"corruptions need images; got the table {data.name}. Leave shift out")
-    for name in names:
-        check_corruption(name, channels=data.test.x.shape[1])
-    return names
-
-
-def _shifted(run: Callable[..., Accumulator], part: Part, names: Sequence[str], seed: int) -> Shift:
-    table: dict[str, dict[str, dict[str, float]]] = {}
-    keys = [how.of for _, how in computed(CLASSES, Shifted)]
-    for name in names:
-        table[name] = {}
-        for severity in SEVERITIES:
-            # One stream per corruption and severity: a subset of them gives the same images.
-            draw = torch.Generator().manual_seed(seed * 1000 + CORRUPTIONS.index(name) * 10 + severity)
-            change = partial(corrupt, name=name, severity=severity, generator=draw)
-            measured = run(part, keep=False, change=change, batch_size=CORRUPTED_AT_ONCE).compute()
-            table[name][str(severity)] = {key: measured[key] for key in keys}
-    return table
-
-
-def _means(table: Shift) -> dict[str, float]:
-    cells = [cell for row in table.values() for cell in row.values()]
-    return {m.key: sum(cell[how.of] for cell in cells) / len(cells) for m, how in computed(CLASSES, Shifted)}
-
-
-def _severities(clean: float, table: Shift) -> dict[str, Any]:
-    """Accuracies by corruption, and their means by severity; severity 0 is the clean test part."""
-    rows = {name: [row[str(s)]["accuracy"] for s in SEVERITIES] for name, row in table.items()}
-    means = {str(s): sum(row[s - 1] for row in rows.values()) / len(rows) for s in SEVERITIES}
-    return {"severity": {"0": clean, **means}, "corruptions": rows}
 
 
 def _classification_curves(test: Accumulator, msp: Mapping[str, Tensor], severity: Mapping[str, Any]) -> dict[str, Any]:
@@ -273,13 +247,14 @@ def _regression(
     examples = {key: torch.stack([of(*target) for target in every]).mean(0) for key, of in values.items()}
     for key in calibrated[0][1]:
         examples[key] = torch.stack([own[key] for _, own, _ in calibrated]).mean(0)
-    return Measured(
+    measured = Measured(
         {"examples": len(targets), "members": ensemble.members, **numbers},
         {"quantiles": {"expected": curves[0].expected.tolist(), "observed": observed.tolist()}}
         | ({"by_target": numbers["by_target"]} if len(every) > 1 else {})
         | curve_of_sizes(range(1, ensemble.members + 1), torch.stack([nll for *_, nll in calibrated]).mean(0)),
         examples,
     )
+    return _with_own_noise(measured, ensemble, data, batch_size)
 
 
 def _by_target(members: Tensor, targets: Tensor) -> list[tuple[Tensor, Tensor]]:
