@@ -75,7 +75,7 @@ def test_seeds_that_disagree_ask_for_more_seeds_and_examples_for_more_examples()
     rows = [row("single", 0.40, 100), row("deep", 0.36, 400)]
     seeds = advised(rows, of_seeds=0.03)["unsure"][0]
     assert "run --seeds" in seeds and int(seeds.rpartition(" ")[2].rstrip(".")) > 3
-    examples = advised(rows, of_seeds=0.0, of_examples=1.5)["unsure"][0]
+    examples = advised(rows, of_seeds=0.0, of_examples=0.6)["unsure"][0]
     assert "times as many test examples would tell" in examples
     one = advised(rows, seeds=1, of_examples=1.5)["unsure"]
     assert one[0].startswith("With one seed, another training could") and "run --seeds 5" in one[1]

@@ -41,13 +41,18 @@ def compared(values: Tensor, *, same_examples: bool = True) -> Differences:
     )
 
 
-def simulated(repeats: int, seeds: int, examples: int, effect: float, unequal: float) -> tuple[float, float, float]:
+def simulated(
+    repeats: int, seeds: int, examples: int, effect: float, unequal: float, *, same_examples: bool = True
+) -> tuple[float, float, float]:
     """Of equal methods: coverage of an interval; errors of a family against a fixed method, and against the best."""
     draw = torch.Generator().manual_seed(seeds * 10_000 + examples)
     covered = fixed = best = 0.0
     for _ in range(repeats):
         values = drawn(seeds, examples, effect, unequal, draw)
-        methods = compared(values)
+        if not same_examples:
+            parts = [drawn(1, examples, effect, 0.0, draw) for _ in range(seeds)]
+            values = torch.cat(parts, dim=1)
+        methods = compared(values, same_examples=same_examples)
         alone = [methods.between(str(m), "0") for m in range(1, METHODS)]
         covered += sum(d.low <= 0 <= d.high for d in alone) / (METHODS - 1)
         fixed += any(d.estimate.p_value(METHODS - 1) < 0.05 for d in alone)
@@ -65,10 +70,18 @@ def test_intervals_cover_and_families_err_as_often_as_they_say(
     seeds: int, examples: int, effect: float, unequal: float
 ) -> None:
     """The truth is 0: 95 % intervals must hold it in 93 % of cases at least, and a family must err in 6 % at most."""
-    repeats = 1000
+    repeats = 600
     covered, fixed, best = simulated(repeats, seeds, examples, effect, unequal)
     chance = 2 * math.sqrt(0.05 * 0.95 / repeats)  # of a simulation of so many repeats
     assert covered >= 0.93 and max(fixed, best) <= 0.06 + chance
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize("effect", [0.01, 0.15])
+def test_seeds_with_parts_of_their_own_cover_as_well(seeds: int, effect: float) -> None:
+    covered, fixed, best = simulated(600, seeds, 1000, effect, 0.0, same_examples=False)
+    assert covered >= 0.93 and max(fixed, best) <= 0.06 + 2 * math.sqrt(0.05 * 0.95 / 600)
 
 
 def test_a_few_simulations_with_three_seeds() -> None:
@@ -94,8 +107,9 @@ def test_one_number_per_seed_is_the_t_test_of_welch() -> None:
     test = stats.ttest_ind(ours.numpy(), theirs.numpy(), equal_var=False)
     assert estimate.mean / estimate.error == pytest.approx(test.statistic)
     assert estimate.freedom == pytest.approx(max(2.0, test.df * 2 / 3))  # Satterthwaite's, reduced for three seeds
-    paired = stats.ttest_rel(ours.numpy(), theirs.numpy())
-    assert compared(values, same_examples=False).between("1", "0").p == pytest.approx(paired.pvalue)
+    paired = compared(values, same_examples=False).between("1", "0").estimate
+    assert paired.mean / paired.error == pytest.approx(stats.ttest_rel(ours.numpy(), theirs.numpy()).statistic)
+    assert paired.freedom == 2
 
 
 def test_the_variance_by_hand() -> None:

@@ -99,9 +99,11 @@ def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], v
         return f"Take {named(chosen)}: {quality(chosen, key)}{_dearer(chosen, best, None, versus)}."
     if chosen is single:
         open_rows = [row for row in rivals if versus.between(row["label"], single["label"]).low < -margin]
-        helps = "no ensemble here is better" if not open_rows else "that an ensemble is better could not be shown here"
-        if not open_rows:
-            helps += "; an ensemble does not help here"
+        helps = "no ensemble here is better; an ensemble does not help here"
+        if open_rows:
+            helps = "that an ensemble is better could not be shown here"
+            if best is not single:
+                helps += f" ({named(best)} looks best: {quality(best, key)}, at {price(best, single)})"
         return f"Take {named(single)} ({single['label']}): {quality(single, key)}, and {helps}."
     shown = is_better(versus.between(chosen["label"], single["label"], family=max(1, len(versus.labels) - 1)))
     than = "is better than one network" if shown else "looks better than one network, which is not proven,"

@@ -12,6 +12,7 @@ from .versus import Versus
 __all__ = ["is_better", "is_equal", "is_worse", "sure_of", "unsure_of", "what_to_run"]
 
 MOST_SEEDS = 30  # beyond these nobody runs a comparison
+MOST_TIMES = 20  # as many test examples
 ENOUGH_SEEDS = 5  # for a variance over seeds that is known well enough to make plans with
 
 
@@ -99,9 +100,9 @@ def what_to_run(difference: Difference, versus: Versus, margin: float) -> str:
         seeds = max(ENOUGH_SEEDS, versus.seeds + 1, math.ceil(versus.seeds * of_seeds / (allowed - of_examples)))
         if seeds <= MOST_SEEDS:
             return f"run --seeds {seeds}"
-    if of_seeds < allowed / 2:
-        times = of_examples / (allowed - of_seeds)
-        return f"only about {math.ceil(times)} times as many test examples would tell"
+    times = math.ceil(of_examples / (allowed - of_seeds)) if of_seeds < allowed else math.inf
+    if times <= MOST_TIMES:
+        return f"only about {times} times as many test examples would tell"
     return "they are too close to be told apart by any practical number of runs"
 
 

@@ -15,6 +15,9 @@ from typing import Any
 __all__ = ["Worth", "worth_of", "yardstick"]
 
 
+CLEARLY = 3  # margins by which M independent networks must be better than one to be a yardstick
+
+
 @dataclass(frozen=True)
 class Worth:
     """In independent networks, with its interval; `text` says where it is beyond the ends of the curve."""
@@ -26,7 +29,7 @@ class Worth:
 
 
 def yardstick(curves: Sequence[Mapping[str, Any]], margin: float) -> list[float] | None:
-    """The mean over seeds of the NLL of 1..M independent networks; None where M are no better than one.
+    """The mean over seeds of the NLL of 1..M independent networks; None where M are hardly better than one.
 
     >>> yardstick([{"members": [1, 2], "nll": [0.5, 0.3]}, {"members": [1, 2], "nll": [0.3, 0.3]}], margin=0.01)
     [0.4, 0.3]
@@ -36,7 +39,7 @@ def yardstick(curves: Sequence[Mapping[str, Any]], margin: float) -> list[float]
         return None
     means = [sum(at) / len(curves) for at in zip(*(curve["nll"] for curve in curves), strict=True)]
     falling = list(accumulate(means, min))  # more members are never worth less
-    return falling if falling[0] - falling[-1] > margin else None
+    return falling if falling[0] - falling[-1] > CLEARLY * margin else None
 
 
 def worth_of(nll: float, low: float, high: float, curve: Sequence[float], margin: float) -> Worth:

@@ -142,11 +142,11 @@ class Differences:
             if not common:
                 raise MetricError(f"{label} and {reference} must have a seed in common; got none")
             return _nested([ours[s] - theirs[s] for s in common])
-        ours, theirs = self._methods[label], self._methods[reference]
+        pair = [self._methods[name] for name in (label, reference)]
         variances = [self._seed_variance(name) for name in (label, reference)]
-        seeds = [(v / m.seeds, freedom) for (v, freedom), m in zip(variances, (ours, theirs), strict=True)]
-        paired = ours.by_example - theirs.by_example
-        return _combined(float(paired.mean()), seeds, _spread(paired), _both(ours) + _both(theirs))
+        seeds = [(v / method.seeds, freedom) for (v, freedom), method in zip(variances, pair, strict=True)]
+        paired = pair[0].by_example - pair[1].by_example
+        return _combined(float(paired.mean()), seeds, _spread(paired), sum(map(_both, pair)))
 
     def _seed_variance(self, label: str) -> tuple[float, float]:
         """v of a method and its degrees of freedom; of a single seed where others have more, the mean of theirs."""
@@ -191,8 +191,7 @@ def _nested(by_seed: list[Tensor]) -> Estimate:
     freedom = float(sum(len(values) - 1 for values in by_seed)) or 1.0
     if count == 1:
         return _combined(float(means[0]), [], (examples, freedom), 0.0)
-    between = float(means.var()) / count
-    variance = max(between, examples)
+    variance = max(float(means.var()) / count, examples)
     if variance == 0:
         return Estimate(float(means.mean()), 0.0, math.inf, 0.0)
-    return Estimate(float(means.mean()), math.sqrt(variance), float(count - 1), max(0.0, 1 - examples / variance))
+    return Estimate(float(means.mean()), math.sqrt(variance), count - 1.0, 1 - examples / variance)
