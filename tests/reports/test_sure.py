@@ -57,6 +57,20 @@ def test_a_method_far_off_is_an_arrow_with_its_number(document: dict) -> None:
     assert "+9.500" in [text.get_text() for text in axes.texts]
 
 
+def test_wide_intervals_do_not_hide_the_differences(document: dict) -> None:
+    changed = copy.deepcopy(document)
+    for row in changed["rows"]:
+        if row["against"]["single"]:
+            row["against"]["single"] |= {"low": -40.0, "high": 40.0}
+    drawn = figure(changed, "differences")
+    largest = drawn.frame()["mean"].abs().max()
+    axes = drawn.plot().axes[0]
+    assert axes.get_xlim()[1] < 7 * largest
+    arrows = [line.get_marker() for line in axes.lines if line.get_marker() in "<>"]
+    assert len(arrows) == 2 * len(drawn.frame()), "every interval goes on at both ends"
+    assert "arrowhead" in drawn.caption and "arrowhead" not in figure(document, "differences").caption
+
+
 def test_without_intervals_nothing_is_sure(document: dict) -> None:
     changed = copy.deepcopy(document)
     for row in changed["rows"]:
