@@ -184,7 +184,7 @@ def test_the_page_says_what_is_sure_how_it_was_tuned_and_tested(page: Page, docu
     for name in ("control", "some seeds failed"):
         assert words.count(name) > 1, "beside the method and in the legend"
     assert "one model" not in words, "no mark of the legend that no method has"
-    assert "lr 0.006, alpha 3" in words and "Every method had the same effort: 3 settings" in words
+    assert "lr 0.006, alpha 3" in words and "the same effort: 3 runs of 8 epochs, then 1 run of 20 epochs" in words
     assert words.count("one beyond it may be better") == 2, "once in the list, and once beside what was tried"
 
 

@@ -45,14 +45,14 @@ def tuning_words(document: Mapping[str, Any]) -> str:
     """One sentence on the effort, the same for every method.
 
     >>> stages = [{"epochs": 8, "runs": 4}, {"epochs": 20, "runs": 1}]
-    >>> tuning_words({"tuning": {"candidates": 4, "stages": stages, "methods": {}}})[:67]
-    'Every method had the same effort: 4 settings; 4 trained for 8 epoch'
+    >>> tuning_words({"tuning": {"candidates": 4, "stages": stages, "methods": {}}}).partition(".")[0]
+    'Every method had the same effort: 4 runs of 8 epochs, then 1 run of 20 epochs'
     """
     tuning = document.get("tuning")
     if not tuning:
         return ""
-    stages = [f"{stage['runs']} trained for {_counted(stage['epochs'], 'epoch')}" for stage in tuning["stages"]]
-    effort = "; ".join([_counted(tuning["candidates"], "setting"), *stages])
+    stages = [f"{_counted(stage['runs'], 'run')} of {_counted(stage['epochs'], 'epoch')}" for stage in tuning["stages"]]
+    effort = ", then ".join(stages) or "no run"
     return (
         f"Every method had the same effort: {effort}. The setting with the lowest calibrated NLL on a held-out part of "
         "the training data was taken (in bold); no test example was used."
