@@ -8,9 +8,12 @@ test part (examples), and both at once. A difference of two methods' means is gi
       - w_m / (S_m n) - w_r / (S_r n)    w: variance of seed and example together, which both terms above contain
 
 never below the larger of the first two terms, and with Student's t of Welch-Satterthwaite's degrees of freedom: a
-variance of three seeds is hardly known, and a bootstrap of three seeds does not say so. Intervals and p-values are
-simultaneous over a family of comparisons by Sidak's correction. tests/metrics/test_differences.py simulates what that
-is worth.
+variance of three seeds is hardly known, and a bootstrap of three seeds does not say so. Many methods know more than
+one: with three seeds or more, variances over seeds are raised to what all of them tell, and count for more degrees of
+freedom, by as much as they are alike (after the moderated t of Smyth 2004: an inverse chi-square law of the true
+variances, whose degrees of freedom d0 the observed ones tell). Half of d0 is added to S - 1, as it is an estimate, and
+no variance is lowered: methods may differ more than that law allows. Intervals and p-values are simultaneous over a
+family of comparisons by Sidak's correction. tests/metrics/test_differences.py simulates what that is worth.
 
 Where each seed has a test part of its own, examples belong to seeds: the means of seeds are compared, paired, with
 S - 1 degrees of freedom, and a variance that is at least that of the examples. With one seed, only examples speak.
@@ -29,6 +32,8 @@ from ..errors import MetricError
 from .inputs import check_share
 
 __all__ = ["Difference", "Differences", "Estimate"]
+
+FEWEST_TO_MODERATE = 4  # methods whose variances tell a common one
 
 Values = Mapping[str, Mapping[int, Tensor]]  # method -> seed -> a value per test example
 
@@ -114,6 +119,7 @@ class Differences:
         if same_examples:
             stacked = {label: torch.stack(list(seeds.values())) for label, seeds in self._values.items()}
             self._methods = {label: _Method.of(values) for label, values in stacked.items()}
+        self._seed_variances = _moderated(self._methods)
 
     @property
     def pairs(self) -> int:
@@ -125,7 +131,7 @@ class Differences:
         if not self.same_examples:
             return _nested(list(self._values[label].values()))
         method = self._methods[label]
-        own, freedom = self._seed_variance(label)
+        own, freedom = self._seed_variances[label]
         seeds = [(own / method.seeds, freedom)]
         return _combined(float(method.by_example.mean()), seeds, _spread(method.by_example), _both(method))
 
@@ -143,20 +149,50 @@ class Differences:
                 raise MetricError(f"{label} and {reference} must have a seed in common; got none")
             return _nested([ours[s] - theirs[s] for s in common])
         pair = [self._methods[name] for name in (label, reference)]
-        variances = [self._seed_variance(name) for name in (label, reference)]
+        variances = [self._seed_variances[name] for name in (label, reference)]
         seeds = [(v / method.seeds, freedom) for (v, freedom), method in zip(variances, pair, strict=True)]
         paired = pair[0].by_example - pair[1].by_example
         return _combined(float(paired.mean()), seeds, _spread(paired), sum(map(_both, pair)))
 
-    def _seed_variance(self, label: str) -> tuple[float, float]:
-        """v of a method and its degrees of freedom; of a single seed where others have more, the mean of theirs."""
-        method = self._methods[label]
-        if method.seeds > 1:
-            return float(method.by_seed.var()), method.seeds - 1.0
-        known = [m for m in self._methods.values() if m.seeds > 1]
-        if not known:
-            return 0.0, 1.0
-        return sum(float(m.by_seed.var()) for m in known) / len(known), min(m.seeds for m in known) - 1.0
+
+def _moderated(methods: Mapping[str, _Method]) -> dict[str, tuple[float, float]]:
+    """v of every method and its degrees of freedom; of a single seed where others have more, the mean of theirs."""
+    known = {label: (float(m.by_seed.var()), m.seeds - 1.0) for label, m in methods.items() if m.seeds > 1}
+    alone = (0.0, 1.0)
+    if known:
+        alone = (sum(v for v, _ in known.values()) / len(known), min(f for _, f in known.values()))
+    common = _common_variance([(v, f) for v, f in known.values() if v > 0 and f > 1])
+    if common is not None:
+        v0, d0 = common
+        known = {label: (max(v, (d0 * v0 + f * v) / (d0 + f)), d0 + f) for label, (v, f) in known.items()}
+    return {label: known.get(label, alone) for label in methods}
+
+
+def _common_variance(variances: list[tuple[float, float]]) -> tuple[float, float] | None:
+    """v0 and half of d0, from observed variances with their degrees of freedom; None for too few.
+
+    By the mean and the variance of their logarithms, whose chance part is known: digamma and trigamma of f / 2.
+    """
+    if len(variances) < FEWEST_TO_MODERATE:
+        return None
+    from scipy.special import digamma, polygamma  # slow to import
+
+    logs = torch.tensor([math.log(v) - float(digamma(f / 2)) + math.log(f / 2) for v, f in variances])
+    chance = sum(float(polygamma(1, f / 2)) for _, f in variances) / len(variances)
+    most = sum(f for _, f in variances)  # no more is known than all of them together tell
+    d0 = min(most, 2 * _inverse_trigamma(float(logs.var()) - chance))
+    return math.exp(float(logs.mean()) + float(digamma(d0 / 2)) - math.log(d0 / 2)), d0 / 2
+
+
+def _inverse_trigamma(value: float) -> float:
+    """x > 0 where trigamma(x) is `value`; infinity where that is not positive."""
+    from scipy.optimize import brentq  # slow to import
+    from scipy.special import polygamma
+
+    low, high = 1e-3, 1e6
+    if value <= float(polygamma(1, high)):
+        return math.inf
+    return float(brentq(lambda x: float(polygamma(1, x)) - value, low, high)) if value < 1e6 else low
 
 
 def _combined(mean: float, seeds: list[tuple[float, float]], examples: tuple[float, float], both: float) -> Estimate:
