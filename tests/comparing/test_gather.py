@@ -91,7 +91,7 @@ def test_seeds_that_disagree_make_a_tie_however_many_examples_there_are() -> Non
     assert rows[0]["values"]["nll"]["tied"] is True
 
 
-CALIBRATED = {"calibrated_nll": 0.0, "temperature": 1.2, "chance": {"nll": 2.3, "accuracy": 0.1}}
+CALIBRATED = {"calibrated_nll": 0.0, "temperature": 1.2, "chance_nll": 2.3, "chance_accuracy": 0.1}
 
 
 def compared(levels: dict[str, float], methods: dict[str, Any], curves: dict[str, Any] | None = None) -> Any:

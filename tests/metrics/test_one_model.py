@@ -60,5 +60,5 @@ def test_nothing_is_asked_of_one_member_or_of_random_draws() -> None:
     data = multum.load_data("digits#test=20")
     for method in (multum.Single(), multum.McDropout(members=2)):
         measured = measure(ensemble(data, copies=False, method=method), data)
-        assert "own_noise" not in measured.numbers
+        assert "information_of_members" not in measured.numbers
         assert is_one_model({0: Finished({"test_part": "same"}, measured.examples)}) is None

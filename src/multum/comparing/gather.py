@@ -74,11 +74,16 @@ def _row(
         "converged": converged(done.values(), first.recipe),
         "one_model": is_one_model(done),
         "tuned": None,
-        "chance": next((cell.result["numbers"].get("chance") for cell in done.values()), None),
+        "chance": next((_chance(cell.result["numbers"]) for cell in done.values()), None),
         "equivalent": None,
         "against": {"best": None, "single": None},
         "values": values,
     }
+
+
+def _chance(numbers: Mapping[str, Any]) -> dict[str, float] | None:
+    """What a network that has learned nothing would have; None in results of an older multum."""
+    return {k.removeprefix("chance_"): v for k, v in numbers.items() if k.startswith("chance_")} or None
 
 
 def _values(seeds: Mapping[int, Finished], latency: float | None) -> dict[str, dict[str, Any]]:

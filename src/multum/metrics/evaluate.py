@@ -115,7 +115,7 @@ def measure(
     test = run(data.test, keep=True, rank_classes=data.outputs <= MOST_CLASSES, watch=calibrated.add)
     calibrated.finish(lambda: logits_of(ensemble, data, data.test, batch_size))
     numbers: dict[str, Any] = {"examples": test.count, "members": ensemble.members, **test.compute()}
-    numbers |= calibrated.numbers() | {"chance": chance(data.test.y, data.task)}
+    numbers |= calibrated.numbers() | chance(data.test.y, data.task)
     numbers["by_class"] = by_class(test, data)
     if numbers["by_class"].get("positive") and held is not None:
         validation = Accumulator(keep=False, rank_classes=True, positive=data.positive)
@@ -151,7 +151,7 @@ def _with_own_noise(measured: Measured, ensemble: Ensemble, data: Data, batch_si
     """With what tells whether the members are one model, where that can be asked."""
     own = own_noise(ensemble, data, batch_size)
     if own is not None:
-        measured.numbers["own_noise"] = own.numbers
+        measured.numbers.update(own.numbers)
         measured.examples.update(own.examples)
     return measured
 
@@ -239,7 +239,7 @@ def _regression(
     values = {m.key: how.values for m, how in computed(NUMBERS, Mean) if m.per_example}
     calibrated_by = {"calibrated_by": [table.pop("calibrated_by") for table in tables].pop()}
     numbers: dict[str, Any] = {key: sum(table[key] for table in tables) / len(tables) for key in tables[0]}
-    numbers |= calibrated_by | {"chance": chance(targets, data.task)}
+    numbers |= calibrated_by | chance(targets, data.task)
     if len(every) > 1:
         names = zip(data.named_targets, tables, strict=True)
         numbers["by_target"] = [{"target": name, **table} for name, table in names]

@@ -8,6 +8,7 @@ Where members are not further apart than that, the ensemble is one network that 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = ["MEMBERS", "NOISE", "SELF", "OwnNoise", "own_noise"]
 
 NOISE = 0.05  # of trained networks on digits: a fortieth of the mutual information of independent members
 MOST_EXAMPLES = 1000
+MOST_NUMBERS = 2**25  # of inputs: 128 MB
 MEMBERS, SELF = "of_members", "of_one_member"  # ends of the names of values per example
 
 
@@ -46,7 +48,9 @@ def own_noise(ensemble: Ensemble, data: Data, batch_size: int) -> OwnNoise | Non
     """
     if ensemble.members == 1 or not ensemble.method.deterministic:
         return None
-    x = data.prepare(data.test.drawn(MOST_EXAMPLES, 0).x)
+    room = max(2, MOST_NUMBERS // math.prod(data.test.x.shape[1:]))
+    sample = data.test.drawn(min(MOST_EXAMPLES, room), 0)
+    x = data.prepare(sample.x[0 : len(sample)])  # examples on the disk are read as they are indexed
     if not x.is_floating_point():
         return None
     spread = NOISE * x.std(0, correction=0)

@@ -173,6 +173,10 @@ METRICS: tuple[Metric, ...] = (
         *("temperature", "temperature", "", None, "quality", "what logits are divided by, or deviations multiplied"),
         **_HIDDEN,
     ),
+    *(
+        Metric(key, key.replace("_", " "), unit, None, "quality", "of a network that has learned nothing", **_HIDDEN)
+        for key, unit in (("chance_nll", ""), ("chance_accuracy", "%"), ("chance_rmse", ""))
+    ),
     Metric(
         *("adaptive_ece", "adaptive ECE", "%", "lower", "quality", "ECE over 15 bins of equally many examples"),
         task=CLASSES,
@@ -258,6 +262,11 @@ METRICS: tuple[Metric, ...] = (
         *("epistemic", "epistemic variance", "", None, "diversity", "mean variance of the members' means"),
         of=Mean(lambda prediction, targets: prediction.epistemic),
         **_MIXTURE | _HIDDEN,
+    ),
+    *(
+        Metric(f"{key}_of_{whose}", f"{key} of {whose.replace('_', ' ')}", "", None, "diversity", help, **_HIDDEN)
+        for key in ("information", "disagreement", "variance")
+        for whose, help in (("members", "on a sample"), ("one_member", "one member's own, on inputs with small noise"))
     ),
     Metric(
         *("epistemic_share", "epistemic", "%", None, "diversity", "variance that members disagree about", NUMBERS),
