@@ -126,7 +126,7 @@ def test_the_uci_networks(in_features, hidden, params):
 @pytest.mark.parametrize(
     ("name", "shape", "keywords", "params", "macs"),
     [
-        ("cnn", (1, 8, 8), {"in_channels": 1}, 223690, 1807616),
+        ("cnn", (1, 8, 8), {"in_channels": 1}, 126298, 1023936),
         ("small-resnet", (1, 28, 28), {"in_channels": 1}, 308074, 2795904),
         ("tabular-mlp", (8,), {"in_features": 8, "classes": 2}, 167170, 166400),
     ],

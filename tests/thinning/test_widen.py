@@ -16,7 +16,7 @@ from multum.thinning.thin import widen
 # The outputs of every weighted layer at 1.5 times the width; inputs of the first and outputs of the last stay.
 WIDTHS = {
     "small-cnn": ((1, 8, 8), [24, 48, 48, 10]),
-    "cnn": ((1, 8, 8), [96, 192, 192, 10]),
+    "cnn": ((1, 8, 8), [72, 144, 144, 10]),
     "small-resnet": ((1, 28, 28), [48, 48, 48, 96, 96, 96, 192, 192, 192, 10]),
     "mlp:hidden=9+5": ((6,), [14, 8, 10]),
     "tabular-mlp:hidden=9+5,numbers=0+3": ((6,), [14, 8, 10]),

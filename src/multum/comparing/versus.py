@@ -92,8 +92,8 @@ def explained(versus: Versus | None, margin: float, task: str) -> str:
     sources = "seeds and test examples together" if versus.seeds > 1 else "test examples alone, as there is one seed"
     many = (
         "the variance over seeds (independent trainings) and the variance over examples (paired) are added, with "
-        "Student's t at Welch-Satterthwaite's degrees of freedom, so that few seeds make wide intervals; from three seeds "
-        "on, what all methods tell about the variance over seeds is used for each (a moderated t)"
+        "Student's t at Welch-Satterthwaite's degrees of freedom, so that few seeds make wide intervals; from three "
+        "seeds on, what all methods tell about the variance over seeds is used for each (a moderated t)"
     )
     few = "a paired t test over examples, which says nothing about another training"
     of = "1 % of the NLL of one network" if task == "classification" else "of any regression"

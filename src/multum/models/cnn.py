@@ -27,7 +27,7 @@ class CNN(Network):
     torch.Size([4, 10])
     """
 
-    def __init__(self, *, classes: int = 10, in_channels: int = 3, widths: int | Sequence[int] = (64, 128, 128)):
+    def __init__(self, *, classes: int = 10, in_channels: int = 3, widths: int | Sequence[int] = (48, 96, 96)):
         super().__init__()
         channels = whole("in_channels", in_channels)
         layers: list[nn.Module] = []

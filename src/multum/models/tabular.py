@@ -63,7 +63,7 @@ class TabularMLP(MLP):
         hidden: int | Sequence[int] = (256, 256, 256),
         dropout: float = 0.1,
         bins: int = 16,
-        numbers: Sequence[int] | None = None,
+        numbers: int | Sequence[int] | None = None,
         activation: str = "relu",
     ):
         columns = range(whole("in_features", in_features))
@@ -81,7 +81,7 @@ class TabularMLP(MLP):
         return super().forward(self.encoding(x.flatten(1)))
 
 
-def _positions(numbers: Sequence[int] | None, columns: range) -> list[int]:
+def _positions(numbers: int | Sequence[int] | None, columns: range) -> list[int]:
     if numbers is None:
         return [*columns]
     positions = [numbers] if isinstance(numbers, int) else [*numbers]
