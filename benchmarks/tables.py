@@ -6,8 +6,8 @@
 Data sets are NAME.npz in $MULTUM_DATA with x_num, x_cat, y and part (0 for training, 1 for validation, 2 for testing).
 The others train on part 0 and stop early, and are calibrated, on part 1; multum holds out what it needs of both. Each
 row of the table is written when it is done and is not run again. xgboost and tabm may live in an environment of their
-own, which needs no multum: --python PATH. `--rows N` takes the first N training rows of larger sets (covertype), as
-`multum compare --data covertype#first=N` does, with a fifth of them for validation.
+own, which needs no multum: --python PATH. `--draw covertype 50000` writes covertype_50000.npz beside covertype.npz, with
+so many training and validation rows drawn at random (the first ones of that file come from one place) and all test rows.
 
 Settings: HistGradientBoosting and xgboost (depth 6, rate 0.1, histograms) with up to 2,000 trees and early stopping
 after 50 without improvement; tabm with its package's defaults, AdamW at 2e-3 with decay 3e-4, batches of 256, patience
@@ -36,16 +36,23 @@ COLUMNS = ("accuracy", "rmse", "nll", "calibrated_nll", "seconds")
 TREES, IDLE = 2000, 50
 
 
-def read(name: str, rows: int | None) -> dict[str, Any]:
+def draw(name: str, rows: int) -> None:
+    """Write a data set with fewer rows to train on."""
+    folder = Path(os.environ["MULTUM_DATA"])
+    arrays = dict(np.load(folder / f"{name}.npz"))
+    part = arrays["part"]
+    known = np.flatnonzero(part != 2)
+    chosen = np.sort(np.concatenate([np.random.default_rng(0).permutation(known)[:rows], np.flatnonzero(part == 2)]))
+    smaller = {key: values[chosen] if values.shape[:1] == part.shape else values for key, values in arrays.items()}
+    np.savez(folder / f"{name}_{rows}.npz", **smaller)
+
+
+def read(name: str) -> dict[str, Any]:
     """The parts of a data set: numbers, codes and targets of training, validation and test rows."""
     arrays = np.load(Path(os.environ["MULTUM_DATA"]) / f"{name}.npz")
     numbers, y, part = arrays["x_num"].astype(np.float64), arrays["y"], arrays["part"]
     codes = arrays["x_cat"].astype(np.int64) if "x_cat" in arrays else np.zeros((len(y), 0), np.int64)
     masks = [part == 0, part == 1, part == 2]
-    if rows is not None and rows < (part != 2).sum():
-        chosen = np.flatnonzero(part != 2)[:rows]
-        held_out = np.random.default_rng(0).permutation(rows) < rows // 5
-        masks[:2] = [np.isin(np.arange(len(y)), chosen[~held_out]), np.isin(np.arange(len(y)), chosen[held_out])]
     named = {key: [x[mask] for mask in masks] for key, x in (("numbers", numbers), ("codes", codes), ("y", y))}
     return {**named, "cardinalities": [int(c.max()) + 1 for c in codes.T], "regression": y.dtype.kind == "f"}
 
@@ -160,11 +167,11 @@ def measured(val: np.ndarray, test: np.ndarray, data: dict[str, Any]) -> dict[st
     return {"accuracy": accuracy, "nll": _nll(test, y, 1.0), "calibrated_nll": _nll(test, y, float(temperature))}
 
 
-def run_row(peer: str, name: str, seed: int, rows: int | None, path: Path) -> None:
+def run_row(peer: str, name: str, seed: int, path: Path) -> None:
     """One peer on one data set with one seed; what it measured is written when it is done."""
-    data, started = read(name, rows), time.perf_counter()
+    data, started = read(name), time.perf_counter()
     val, test = tabm_outputs(data, seed) if peer == "tabm" else trees(data, peer, seed)
-    row = {"method": peer, "data": name, "seed": seed, "rows": rows, "seconds": time.perf_counter() - started}
+    row = {"method": peer, "data": name, "seed": seed, "seconds": time.perf_counter() - started}
     row |= measured(np.asarray(val, np.float64), np.asarray(test, np.float64), data)
     path.with_suffix(".part").write_text(json.dumps(row))
     os.replace(path.with_suffix(".part"), path)
@@ -216,14 +223,17 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", default=["adult", "california_housing", "higgs_15k"])
     parser.add_argument("--peers", nargs="*", choices=PEERS, default=[*PEERS])
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--rows", type=int)
+    parser.add_argument("--draw", nargs=2, metavar=("NAME", "ROWS"), help="write a smaller data set, and stop")
     parser.add_argument("--out", type=Path, default=Path("runs/tables"))
     parser.add_argument("--python", default=sys.executable, help="an environment that has the others")
     parser.add_argument("--row", nargs=4, help=argparse.SUPPRESS)
     asked = parser.parse_args()
+    if asked.draw:
+        draw(asked.draw[0], int(asked.draw[1]))
+        return
     if asked.row:
         peer, name, seed, path = asked.row
-        run_row(peer, name, int(seed), asked.rows, Path(path))
+        run_row(peer, name, int(seed), Path(path))
         return
     (asked.out / "peers").mkdir(parents=True, exist_ok=True)
     todo = [(peer, name, seed) for name in asked.data for peer in asked.peers for seed in range(asked.seeds)]
@@ -232,8 +242,7 @@ def main() -> None:
         if not path.is_file() and not _has(asked.python, NEEDS[peer]):
             print(f"{done}/{len(todo)} {peer} is not installed in {asked.python}", flush=True)
         elif not path.is_file():
-            rows = ["--rows", str(asked.rows)] if asked.rows else []
-            subprocess.run([asked.python, __file__, "--row", peer, name, str(seed), str(path), *rows], check=True)
+            subprocess.run([asked.python, __file__, "--row", peer, name, str(seed), str(path)], check=True)
             print(f"{done}/{len(todo)} {path.read_text()}", flush=True)
     tables = {name: gathered(asked.out, name, asked.peers) for name in asked.data}
     (asked.out / "tables.json").write_text(json.dumps(tables, indent=1))
