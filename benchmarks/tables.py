@@ -6,8 +6,8 @@
 Data sets are NAME.npz in $MULTUM_DATA with x_num, x_cat, y and part (0 for training, 1 for validation, 2 for testing).
 The others train on part 0 and stop early, and are calibrated, on part 1; multum holds out what it needs of both. Each
 row of the table is written when it is done and is not run again. xgboost and tabm may live in an environment of their
-own, which needs no multum: --python PATH. `--draw covertype 50000` writes covertype_50000.npz beside covertype.npz, with
-so many training and validation rows drawn at random (the first ones of that file come from one place) and all test rows.
+own, which needs no multum: --python PATH. `--draw covertype 50000` writes covertype_50000.npz beside covertype.npz: so
+many training and validation rows drawn at random (the first of that file come from one place), and all test rows.
 
 Settings: HistGradientBoosting and xgboost (depth 6, rate 0.1, histograms) with up to 2,000 trees and early stopping
 after 50 without improvement; tabm with its package's defaults, AdamW at 2e-3 with decay 3e-4, batches of 256, patience

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def test_a_recipe_that_every_method_can_follow(shape: tuple[int, ...], rows: int
     assert recipe.schedule == "cosine" and recipe.keep == "last"  # methods that gather weights of epochs need that
     for method in METHODS:
         parse(method).check_epochs(recipe.epochs)
+
+
+def test_two_classes_of_a_table_are_trained_for_fewer_epochs() -> None:
+    many = data(13, rows=2000)
+    two = replace(many, outputs=2)
+    numbers = data(13, rows=2000, task="regression")
+    assert [default_recipe(each)["epochs"] for each in (many, two, numbers)] == [30, 10, 30]
 
 
 def test_a_run_records_the_whole_recipe_and_a_user_overrides_it(tmp_path: Path) -> None:
