@@ -129,8 +129,8 @@ def compare(
     run = partial(_run, runner=runner, threads=threads, progress=progress)
     with locked(out):
         claim(out, {**settings, "examples": len(source.train) + len(source.test)})
-        for network in dict.fromkeys(entry.model for entry in entries):
-            keep_network(network, out)  # a cell in a process of its own finds it there
+        for name_of_network in dict.fromkeys(entry.model for entry in entries):
+            keep_network(name_of_network, out)  # a cell in a process of its own finds it there
         tuning = None
         if tune and parted.validation is not None:
             entries, tuning = tune_entries(
