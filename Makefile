@@ -12,7 +12,7 @@ quietly = { $(1); } >.venv/setup.log 2>&1 || { cat .venv/setup.log >&2; exit 1; 
 .PHONY: demo test test-slow coverage check format docs-graph clean
 
 demo: .venv/ready
-	$(BIN)/multum compare --data digits --model small-cnn --methods all --seeds 2 --epochs 20 --jobs 2 --out runs/demo
+	$(BIN)/multum compare --data digits --methods all --seeds 3 --tune 2 --out runs/demo
 
 # Two processes of tests on two cores: more threads would only wait for each other.
 test test-slow coverage: export OMP_NUM_THREADS ?= 1

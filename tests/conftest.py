@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import logging
+from collections.abc import Iterator
 
 import pytest
 
@@ -21,3 +23,12 @@ def frozen_modules() -> None:
     """What has been imported is no garbage: looking through it at each birth of members took a third of a second."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def own_log_level() -> Iterator[None]:
+    """A command that is run inside a test may set what is logged; the next test must not feel it."""
+    log = logging.getLogger("multum")
+    before = log.level
+    yield
+    log.setLevel(before)

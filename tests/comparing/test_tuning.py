@@ -137,3 +137,19 @@ def test_permuted_test_labels_change_no_decision(tmp_path: Path) -> None:
     again = compared(tmp_path / "true", labels)
     assert again["tuning"] == true["tuning"]
     assert written == {trial.name: (trial / RESULT).stat().st_mtime_ns for trial in trials}  # none was run twice
+
+
+def test_a_method_that_is_trained_at_a_hundred_times_its_rate_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell = Entry.cell
+
+    def spoiled(self: Entry, seed: int, setting: Setting, **changes: Any) -> Cell:
+        return cell(self, seed, setting, **({"lr": 1.0} if self.label == "packed" else {}))
+
+    monkeypatch.setattr(Entry, "cell", spoiled)
+    options = {**QUICK, "seeds": 2, "epochs": 8, "tune": 0, "recipe": {"lr": 0.01, "batch_size": 64}}
+    document = multum.compare("digits", "mlp:hidden=64", "single,packed", out=tmp_path, **options)
+    notes = [note for note in document["advice"]["notes"] if note.startswith("packed ")]
+    assert document["advice"]["label"] == "single"
+    assert len(notes) == 1 and ("did not train" in notes[0] or "trained badly" in notes[0]), notes
