@@ -83,7 +83,7 @@ def test_what_vmap_cannot_run_is_found_at_construction_and_said_once(name, caplo
     ens = multum.ensemble(builder(), Deep(members=3), example=x)
     assert ens.executor == "loop"
     (message,) = warnings_of(caplog)
-    assert ens.refusals["vmap"] in message and "'loop'" in message and ens.executors == ("loop",)
+    assert ens.refusals["vmap"] in message and "'loop'" in message and "vmap" not in ens.executors
     assert "file" not in message and "\n" not in message
     for training in (True, False):
         assert ens.train(training)(x).shape[:2] == (3, len(x))
@@ -286,7 +286,7 @@ def test_channels_last_runs_wherever_the_plain_network_does(method, weights):
             torch.testing.assert_close(ens(rows, per_member=True), expected, **EXACT)
             out.sum().backward()
             assert all(p.grad is not None and p.grad.shape == p.shape for p in ens.parameters())
-    assert ens.executors == ("loop", "vmap")
+    assert not ens.refusals
 
 
 NORMED = {
@@ -508,7 +508,7 @@ def test_a_member_has_a_whole_number(index):
 
 def test_executors_have_names():
     ens = multum.ensemble(mlp(), Deep(members=2), example=X)
-    with pytest.raises(ConfigError, match=r"'loop', 'vmap' or None .*; got 'vmpa'\. Did you mean vmap"):
+    with pytest.raises(ConfigError, match=r"'loop', 'vmap', 'grouped' or None .*; got 'vmpa'\. Did you mean vmap"):
         ens.executor = "vmpa"
     assert (ens.train().executor, ens.eval().executor) == ("vmap", "loop")  # the table for a CPU
     ens.executor = "vmap"

@@ -56,7 +56,7 @@ def ens(toy) -> multum.Ensemble:
 
 def test_it_can_be_chosen(toy, ens):
     assert toy.calls == 2  # tried at construction, in training and in eval mode
-    assert ens.executors == ("loop", "vmap", "toy")
+    assert ens.executors == tuple(EXECUTORS) and EXECUTORS["toy"] is toy
     ens.eval().executor = "toy"
     assert ens.executor == "toy"
     torch.testing.assert_close(ens(X), torch.stack([ens.member(i)(X) for i in range(3)]))
@@ -95,7 +95,7 @@ def test_what_it_cannot_run_falls_back(toy, caplog):
 
     toy.run = run
     ens = contract.make("deep", "mlp", 5)
-    assert ens.executors == ("loop", "vmap") and ens.refusals == {"toy": "RuntimeError: no toy for this network"}
+    assert "toy" not in ens.executors and ens.refusals == {"toy": "RuntimeError: no toy for this network"}
     assert not caplog.records  # nobody would have got it by default
     with pytest.raises(ExecutorError, match=r"no toy for this network\. Use 'loop' or 'vmap'"):
         ens.executor = "toy"
@@ -107,5 +107,8 @@ def test_an_executor_that_does_not_pool_says_so(toy, caplog):
     ens.executor = "toy"
     ens.train()(X)
     (record,) = caplog.records
-    assert "executor 'toy' trains norms" in record.getMessage() and "where 'vmap' pools" in record.getMessage()
+    assert (
+        "executor 'toy' trains norms" in record.getMessage()
+        and "where 'vmap' or 'grouped' pools" in record.getMessage()
+    )
     assert not EXECUTORS["loop"].pools and EXECUTORS["vmap"].pools

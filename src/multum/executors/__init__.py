@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from .base import Executor
+from .grouped import Grouped
 from .loop import Loop
 from .vmap import Vmap
 
@@ -13,6 +14,7 @@ __all__ = ["EXECUTORS", "REFERENCE", "Executor", "default"]
 EXECUTORS: dict[str, Executor] = {
     Loop.name: Loop(),
     Vmap.name: Vmap(),
+    Grouped.name: Grouped(),
 }
 REFERENCE = Loop.name  # runs every network; the others are held to it
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -48,14 +48,25 @@ class Vmap(Executor):
         weights = _contiguous_weights(network)
         stacked = {name: weights.pop(name, tensor) for name, tensor in stacked.items()}
         shared = {**weights, **moving}
-        around = partial(_mappable, next(iter(stacked.values())).device.type)
+        device = next(iter(stacked.values())).device.type
 
         def one(tensors: dict[str, Tensor], x: Any) -> Tensor:
-            return call(network, {**tensors, **shared}, x, around)
+            with self.rules():
+                return call(network, {**tensors, **shared}, x, partial(self.around, device))
 
         mapped = torch.func.vmap(one, in_dims=(0, 0 if per_member else None), randomness="different")
-        with around():
+        with _mappable(device):
             return mapped(stacked, tree_map_only(Tensor, Tensor.contiguous, x))
+
+    @contextmanager
+    def around(self, device: str) -> Iterator[None]:
+        """A context in which a block may run again, under a vmap of its own."""
+        with _mappable(device), self.rules():
+            yield
+
+    def rules(self) -> AbstractContextManager:
+        """A context in which operations are mapped by other rules than vmap's."""
+        return nullcontext()
 
     def suits(self, device: str, training: bool, trunk: bool) -> bool:
         return True
@@ -105,5 +116,5 @@ class _LowProducts(TorchFunctionMode):
         return t.to(torch.get_autocast_dtype(self.device)) if low else t
 
 
-_PRODUCTS = {F.linear, torch.addmm, torch.baddbmm, torch.conv1d, torch.conv2d, torch.conv3d}
+_PRODUCTS = {F.linear, torch.addmm, torch.baddbmm, torch.bmm, torch.conv1d, torch.conv2d, torch.conv3d}
 _PRODUCTS |= {torch.conv_transpose1d, torch.conv_transpose2d, torch.conv_transpose3d}
