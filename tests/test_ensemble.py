@@ -547,7 +547,7 @@ def compare_compiled(method, backend: str) -> None:
     layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Dropout(0.5), nn.AdaptiveAvgPool2d(1), nn.Flatten())
     network = nn.Sequential(*layers, nn.Linear(8, 5)).double()
     ens, x = multum.ensemble(network, method, example=IMAGES.double(), seed=0), IMAGES.double()
-    for executor in ("loop", "vmap"):
+    for executor in ens.executors:
         for training in (True, False):
             torch._dynamo.reset()
             eager, compiled = copy.deepcopy(ens).train(training), copy.deepcopy(ens).train(training)
