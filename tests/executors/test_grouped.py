@@ -311,3 +311,15 @@ def test_an_example_without_a_batch_norm_is_right_in_float32():
             ens.executor = executor
             outputs.append(ens(x))
         torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_whole_ensemble_may_be_mapped():
+    layers = (nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False), nn.Flatten(), nn.Linear(16, 5))
+    xs = torch.randn(2, 3, 3, 4, 4, dtype=torch.float64)
+    ens = multum.ensemble(nn.Sequential(*layers).double(), multum.Deep(members=2), example=xs[0], seed=0).train()
+    outputs = []
+    for executor in (REFERENCE, "grouped"):
+        ens.executor = executor
+        with torch.no_grad():
+            outputs.append(torch.func.vmap(ens)(xs))
+    torch.testing.assert_close(*outputs, **EXACT)

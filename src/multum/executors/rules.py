@@ -20,7 +20,7 @@ from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from ..rewrite.norm import batch_norm
+from ..rewrite.norm import batch_norm, normalised
 from .folding import Level
 
 __all__ = ["RULES", "Rule"]
@@ -145,16 +145,19 @@ def trained_norm(
     eps: float,
 ) -> Any:
     """multum's batch norm by the batch: own statistics, or statistics of all members together."""
+    # Under a transformation of the whole ensemble its tensors are not plain; then the operator's own rules help.
+    plain = level.number == 1
+    run: Callable = normalised if plain else lambda x, weight, bias, eps: func(x, weight, bias, None, eps)
     decides = running if running is not None else weight  # as in the operator
     if not level.own(x if decides is None else decides):
         if not level.own(x) or level.own(weight, bias):
             return NotImplemented
         rows, unfolded = level.rows(x)
-        y, *statistics = func(rows, weight, bias, None, eps)
+        y, *statistics = run(rows, weight, bias, eps)
         return unfolded(y), *statistics
     members = level.count(x, weight, bias, running)
     vectors = [level.vector(t, members) for t in (weight, bias)]
-    y, *statistics = func(level.channels(x, members), *vectors, None, eps)
+    y, *statistics = run(level.channels(x, members), *vectors, eps)
     return level.unfolded(y, members), *(level.mapped(s.view(members, -1), 0) for s in statistics)
 
 

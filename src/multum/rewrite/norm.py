@@ -18,14 +18,19 @@ from torch import Tensor, nn
 from ..network.copies import own_tensors
 from .walker import MemberLayer, variant
 
-__all__ = ["NORMS", "is_norm", "norm_tensors"]
+__all__ = ["NORMS", "batch_norm", "is_norm", "norm_tensors", "normalised"]
 
 
 @torch.library.custom_op("multum::batch_norm", mutates_args=())
 def batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Normalise by the batch: output, mean, unbiased variance, 1/std. `running` only says whose the statistics are."""
+    """`normalised` as one operator; `running` only says whose the statistics are."""
+    return normalised(x, weight, bias, eps)
+
+
+def normalised(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Any:
+    """Normalise by the batch: output, mean, unbiased variance, 1/std; for plain tensors, with torch's own gradient."""
     mean, _ = _statistics(x, weight)
     var = torch.zeros_like(mean)
     # With momentum 1 the kernel writes the batch's own mean and unbiased variance, exactly.
