@@ -144,7 +144,7 @@ def compare(
         list[str] | None,
         Option(help="An OOD data set; repeat for more, or none. By default, classes that are held out"),
     ] = None,
-    shift: Annotated[str, Option(help="Corrupted images: none, quick (4 kinds, 250 examples) or all (15)")] = "quick",
+    shift: Annotated[str, Option(help="Corrupted images: none, quick (4 kinds, 150 examples) or all (15)")] = "quick",
     out: Annotated[Path, Option(help="The folder of the report and all runs")] = Path("runs/compare"),
     jobs: Annotated[
         int | None, Option(help="Cells at once, each in a process of its own; by default as the machine allows")

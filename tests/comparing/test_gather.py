@@ -146,6 +146,9 @@ def test_without_independent_networks_there_is_no_worth() -> None:
     assert rows[0]["equivalent"] is None and "equivalent" not in [c.key for c in columns]
     flat = {"by_members": {"members": [1, 2], "nll": [0.5, 0.499]}}  # two are no better than one
     assert compared({"single": 0.5, "deep": 0.499}, METHODS, {"deep": flat})[1][0]["equivalent"] is None
+    steep = {"by_members": {"members": [1, 2], "nll": [0.5, 0.4]}}  # but one network, tuned apart, is as good
+    assert compared({"single": 0.4, "deep": 0.4}, METHODS, {"deep": steep})[1][0]["equivalent"] is None
+    assert compared({"single": 0.5, "deep": 0.4}, METHODS, {"deep": steep})[1][0]["equivalent"] == "1.0"
 
 
 @pytest.mark.parametrize(

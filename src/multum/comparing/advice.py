@@ -106,9 +106,10 @@ def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], v
                 helps += f" ({named(best)} looks best: {quality(best, key)}, at {price(best, single)})"
         return f"Take {named(single)} ({single['label']}): {quality(single, key)}, and {helps}."
     shown = is_better(versus.between(chosen["label"], single["label"], family=max(1, len(versus.labels) - 1)))
-    than = "is better than one network" if shown else "looks better than one network, which is not proven,"
     numbers = f"({quality(chosen, key)}; one network: {quality(single, key)}; a lower NLL is better)"
-    text = f"Take {named(chosen)}: it {than} {numbers}, at {price(chosen, single)}"
+    proven = "" if shown else ", though that is not proven"
+    text = f"Take {named(chosen)}: it {'is' if shown else 'looks'} better than one network {numbers}{proven}"
+    text += f", at {price(chosen, single)}"
     if chosen.get("control") and chosen["name"] == "single":
         ensembles = [row for row in rivals if row["name"] != "single"]
         beaten = all(is_better(versus.between(chosen["label"], row["label"])) for row in ensembles)

@@ -43,7 +43,7 @@ log = logging.getLogger("multum")
 
 # One corruption of each family of CIFAR-C: noise, blur, weather, digital.
 QUICK = ("gaussian_noise", "defocus_blur", "fog", "pixelate")
-QUICK_EXAMPLES = 250  # of each kind and severity: 5,000 images in all
+QUICK_EXAMPLES = 150  # of each kind and severity: 3,000 images in all
 SPLIT = 0  # the seed of the test and the validation part: the same examples for all methods and seeds
 HELD_OUT, LARGEST_SHARE = 300, 0.25  # examples to tune and calibrate on, where a quarter of the training part is more
 
@@ -83,7 +83,7 @@ def compare(
         tune: learning rates that are tried for every method on the validation part, 0 for none (see tuning.py).
         budget: "1x", "params=1e6", "macs=1e7": methods are made as large as it allows.
         ood: OOD data sets by name; an empty list for none at all.
-        shift: "none", "quick" (4 corruptions on 250 test examples) or "all" (the 15 of CIFAR-C).
+        shift: "none", "quick" (4 corruptions on 150 test examples) or "all" (the 15 of CIFAR-C).
         jobs: cells at once, each in a process of its own; None: as the machine allows.
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
         threads: of each cell; the same number gives the same results to the last bit, wherever cells run.

@@ -146,7 +146,7 @@ def _add_against(rows: Sequence[dict[str, Any]], versus: Versus | None) -> None:
 
 
 def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus | None, margin: float) -> None:
-    """How many independent networks each row is worth, where `deep` is among them."""
+    """How many independent networks each row is worth, where `deep` is among them and better than one network."""
     if versus is None or versus.key != DECIDES:
         return
     deep = [row for row in rows if row["name"] == "deep" and not row["control"] and row["label"] in versus.labels]
@@ -155,8 +155,9 @@ def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus 
     largest = max(deep, key=lambda row: row["members"])
     curves = [cell.result["curves"].get("by_members") for cell in results[largest["label"]].values()]
     curve = yardstick([c for c in curves if c], margin) if all(curves) else None
-    if curve is None:
-        return
+    single = next((row for row in rows if row["name"] == "single" and not row["control"]), None)
+    if curve is None or (single is not None and _mean(single, DECIDES) < curve[-1] + margin):
+        return  # where several networks are no better than the one, nothing is worth several
     for row in rows:
         if row["label"] not in versus.labels:
             continue
@@ -166,3 +167,7 @@ def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus 
         row["equivalent"] = worth.text
         value = {"mean": worth.mean, "error": None, "seeds": [worth.mean]}
         row["values"]["equivalent"] = value | ({} if row is largest else {"low": worth.low, "high": worth.high})
+
+
+def _mean(row: Mapping[str, Any], key: str) -> float:
+    return row["values"].get(key, {"mean": math.inf})["mean"]
