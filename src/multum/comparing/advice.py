@@ -14,7 +14,7 @@ from typing import Any
 from ..metrics.one_model import NOISE
 from .budget import Budget
 from .certainty import is_better, is_worse, sure_of, unsure_of
-from .reading import Row, cost_of, is_single, named, price, quality
+from .reading import PRICES, Row, cost_of, is_single, named, nll, price, quality
 from .versus import Versus, decides
 
 __all__ = ["advise"]
@@ -70,7 +70,7 @@ def advise(
         "sentence": _sentence(chosen, known, best, judged, versus, margin),
         "sure": sure_of(chosen, known, judged, versus, margin),
         "unsure": [*unsure_of(chosen, known, judged, versus, margin), *_unconverged(trained, longer)],
-        "notes": [*notes, *_rivals(chosen, judged, within, budget, versus)],
+        "notes": [*_price(chosen, known), *notes, *_rivals(chosen, judged, within, budget, versus)],
     }
 
 
@@ -103,13 +103,12 @@ def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], v
         if open_rows:
             helps = "that an ensemble is better could not be shown here"
             if best is not single:
-                helps += f" ({named(best)} looks best: {quality(best, key)}, at {price(best, single)})"
+                helps += f" ({named(best)} looks best: {nll(best, key)} at {price(best, single, PRICES[:1])})"
         return f"Take {named(single)} ({single['label']}): {quality(single, key)}, and {helps}."
     shown = is_better(versus.between(chosen["label"], single["label"], family=max(1, len(versus.labels) - 1)))
-    numbers = f"({quality(chosen, key)}; one network: {quality(single, key)}; a lower NLL is better)"
-    proven = "" if shown else ", though that is not proven"
-    text = f"Take {named(chosen)}: it {'is' if shown else 'looks'} better than one network {numbers}{proven}"
-    text += f", at {price(chosen, single)}"
+    text = f"Take {named(chosen)}: it {'is' if shown else 'looks'} better than one network"
+    text += f" ({nll(chosen, key)} against {_nll(single, key):.4f}{'' if shown else ', not proven'})"
+    text += f" at {price(chosen, single, PRICES[:1])}"
     if chosen.get("control") and chosen["name"] == "single":
         ensembles = [row for row in rivals if row["name"] != "single"]
         beaten = all(is_better(versus.between(chosen["label"], row["label"])) for row in ensembles)
@@ -122,8 +121,14 @@ def _dearer(chosen: Row, best: Row, single: Row | None, versus: Versus) -> str:
     """That the row with the lowest NLL is not worth its price."""
     if best is chosen:
         return ""
-    at = "" if single is None else f" at {price(best, single)}"
-    return f"; {named(best)} is not shown to be better by more than the margin ({quality(best, versus.key)}){at}"
+    at = "" if single is None else f" at {price(best, single, PRICES[:1])}"
+    return f"; {named(best)} is not shown to be better by more than the margin ({nll(best, versus.key)}{at})"
+
+
+def _price(chosen: Row, single: Row | None) -> list[str]:
+    if single is None or chosen is single:
+        return []
+    return [f"The price of {chosen['label']}, beside one network: {price(chosen, single)}."]
 
 
 def _failures(rows: Sequence[Row], measured: Sequence[Row], key: str) -> list[str]:
