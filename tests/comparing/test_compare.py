@@ -23,7 +23,18 @@ from multum.runs.work import RESULT
 
 QUICK: dict[str, Any] = {"seeds": 2, "epochs": 1, "shift": "none", "tune": 0, "threads": 1}
 QUICK["recipe"] = {"batch_size": 256}
-COMMAND = ["--data", "digits", "--methods", "single,packed:members=2", "--seeds", "2", "--epochs", "1"]
+COMMAND = [
+    "--data",
+    "digits",
+    "--model",
+    "small-cnn",
+    "--methods",
+    "single,packed:members=2",
+    "--seeds",
+    "2",
+    "--epochs",
+    "1",
+]
 TIMED = ("latency", "train_seconds")
 
 
@@ -43,7 +54,7 @@ def results(out: Path) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def sequential(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     out = tmp_path_factory.mktemp("compare")
-    return out, multum.compare("digits", None, "single,packed:members=2", out=out, **QUICK)
+    return out, multum.compare("digits", "small-cnn", "single,packed:members=2", out=out, **QUICK)
 
 
 def test_files_table_and_a_default_ood_set(sequential: tuple[Path, dict[str, Any]]) -> None:
@@ -69,13 +80,13 @@ def test_what_is_done_is_never_run_again(
     out, document = sequential
     before = results(out)
     monkeypatch.setattr(runners, "work", lambda *args: pytest.fail("a finished cell was run"))
-    again = multum.compare("digits", None, "single,packed:members=2", out=out, **QUICK)
+    again = multum.compare("digits", "small-cnn", "single,packed:members=2", out=out, **QUICK)
     assert results(out) == before and again["rows"] == document["rows"]
 
 
 @pytest.mark.slow  # tests/runs/test_own_networks.py compares the two for networks of a file
 def test_processes_give_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
-    document = multum.compare("digits", None, "single,packed:members=2", out=tmp_path, jobs=2, **QUICK)
+    document = multum.compare("digits", "small-cnn", "single,packed:members=2", out=tmp_path, jobs=2, **QUICK)
     assert numbers(document) == numbers(sequential[1])
 
 
@@ -84,7 +95,7 @@ def test_ray_gives_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_p
     pytest.importorskip("ray")
     script = (
         "import json, multum\n"
-        f"found = multum.compare('digits', None, 'single,packed:members=2', out={str(tmp_path)!r}, on='ray', jobs=2, "
+        f"found = multum.compare('digits', 'small-cnn', 'single,packed:members=2', out={str(tmp_path)!r}, on='ray', jobs=2, "
         f"**{QUICK!r})\nprint(json.dumps(found['rows']))"
     )
     # A process of its own: Ray leaves threads and warnings behind.
@@ -106,7 +117,7 @@ def test_a_method_that_fails_leaves_the_others_whole(tmp_path: Path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(multum.Deep, "birth", explode)
-        document = multum.compare("digits", None, "single,deep:members=2", out=tmp_path, **{**QUICK, "seeds": 1})
+        document = multum.compare("digits", "small-cnn", "single,deep:members=2", out=tmp_path, **{**QUICK, "seeds": 1})
     assert [row["status"] for row in document["rows"]] == ["done", "failed"]
     assert document["rows"][1]["reason"] == "seed 0: RuntimeError: made to fail"
     for name in ("report.html", "report.md"):
@@ -114,7 +125,7 @@ def test_a_method_that_fails_leaves_the_others_whole(tmp_path: Path, monkeypatch
     assert "explode" in next(tmp_path.glob("deep*/failure.txt")).read_text()
     # Mended, the same call runs what failed, and only that.
     before = results(tmp_path)
-    document = multum.compare("digits", None, "single,deep:members=2", out=tmp_path, **{**QUICK, "seeds": 1})
+    document = multum.compare("digits", "small-cnn", "single,deep:members=2", out=tmp_path, **{**QUICK, "seeds": 1})
     assert [row["status"] for row in document["rows"]] == ["done", "done"]
     assert {k: v for k, v in results(tmp_path).items() if k in before} == before
 
@@ -161,14 +172,14 @@ def test_killed_and_run_again_ends_as_if_never_stopped(
     first.communicate()
     before = results(killed)
     assert first.returncode == -signal.SIGKILL and 1 <= len(before) < 4, "killed too early or too late"
-    document = multum.compare("digits", None, "single,packed:members=2", out=killed, jobs=int(jobs), **QUICK)
+    document = multum.compare("digits", "small-cnn", "single,packed:members=2", out=killed, jobs=int(jobs), **QUICK)
     assert {k: v for k, v in results(killed).items() if k in before} == before  # not run twice
     assert set(results(killed)) == set(results(sequential[0])) and numbers(document) == numbers(sequential[1])
 
 
 def test_one_comparison_at_a_time(tmp_path: Path) -> None:
     with files.locked(tmp_path), pytest.raises(FileError, match="another one at work"):
-        multum.compare("digits", None, "single", out=tmp_path, **QUICK)
+        multum.compare("digits", "small-cnn", "single", out=tmp_path, **QUICK)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +206,7 @@ def test_bad_input_is_told_before_anything_is_written(
     tmp_path: Path, changes: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     out = tmp_path / "out"
-    given = {"data": "digits", "model": None, "methods": "single", "out": out, **QUICK, **changes}
+    given = {"data": "digits", "model": "small-cnn", "methods": "single", "out": out, **QUICK, **changes}
     with pytest.raises(error, match=message):
         multum.compare(**given)
     assert not out.exists()
@@ -254,13 +265,13 @@ def test_constant_and_empty_columns_are_left_out(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path, place: str) -> None:
     (tmp_path / "file").write_text("no folder")
     with pytest.raises(multum.errors.MultumError, match=r"writ|folder"):
-        multum.compare("digits", None, "single", out=tmp_path / place, **QUICK)
+        multum.compare("digits", "small-cnn", "single", out=tmp_path / place, **QUICK)
     assert (tmp_path / "file").read_text() == "no folder"
 
 
 def test_a_budget_names_what_it_changed(tmp_path: Path) -> None:
     given = {**QUICK, "seeds": 1, "budget": "1x"}
-    document = multum.compare("digits", None, "single,packed,deep", out=tmp_path, **given)
+    document = multum.compare("digits", "small-cnn", "single,packed,deep", out=tmp_path, **given)
     assert [row["label"] for row in document["rows"]] == ["single", "packed (alpha=1.8333)", "deep (thin=0.4583)"]
     costs = [[row["values"][key]["mean"] for key in ("params", "macs")] for row in document["rows"]]
     assert all(value <= 1.01 * limit for cost in costs for value, limit in zip(cost, costs[0], strict=True))

@@ -25,7 +25,8 @@ QUICK["recipe"] = {"batch_size": 256}
 
 
 def compared(out: Path, data: str = "digits", methods: str = "single", **changed: Any) -> dict[str, Any]:
-    return multum.compare(data, None, methods, out=out, **{**QUICK, **changed})
+    network = "mlp:hidden=16" if data == "diabetes" else "small-cnn"
+    return multum.compare(data, network, methods, out=out, **{**QUICK, **changed})
 
 
 def results(out: Path) -> dict[str, int]:
