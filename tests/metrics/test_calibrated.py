@@ -12,12 +12,12 @@ from torch import Tensor
 import multum
 from multum.data import Data, Part
 from multum.errors import MetricError
-from multum.metrics import calibrated, scaling
+from multum.metrics import calibrated, temperatures
 from multum.metrics.aggregate import classification_metrics
 from multum.metrics.calibration import fit_temperature, held_out_nll
 from multum.metrics.evaluate import measure
 from multum.metrics.regression import example_nll
-from multum.metrics.scaling import FOLDS, Scaling, fold_ids, nll_of_sizes, scaled, subsets
+from multum.metrics.temperatures import FOLDS, Temperatures, fold_ids, nll_of_sizes, scaled, subsets
 from multum.outputs.prediction import Prediction, RegressionPrediction
 
 VALIDATION, TEST = "validation part", "cross-validation on the test part"
@@ -63,7 +63,7 @@ def outputs(data: Data, x: Tensor, members: int = 3) -> Tensor:
 def test_a_validation_part_gives_the_temperature(batch_size: int) -> None:
     data = source(validation=300)
     measured = measure(ensemble(data), data, batch_size=batch_size)
-    fitted = Scaling.on_held_out(outputs(data, data.validation.x), data.validation.y, "classification", [3])
+    fitted = Temperatures.on_held_out(outputs(data, data.validation.x), data.validation.y, "classification", [3])
     assert measured.numbers["calibrated_by"] == VALIDATION
     assert measured.numbers["temperature"] == pytest.approx(fitted.temperature, rel=1e-3)
     prediction = Prediction(outputs(data, data.test.x) / measured.numbers["temperature"])
@@ -87,9 +87,9 @@ def test_stored_outputs_are_the_validation_part() -> None:
 def test_the_fit_is_that_of_fit_temperature_but_for_the_prior(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = logits(400, seed=3)
     z = torch.stack([x, 1.5 * x])
-    weak = Scaling.on_held_out(z, y, "classification", [2]).temperature
-    monkeypatch.setattr(scaling, "PRIOR", math.inf)
-    free, exact = Scaling.on_held_out(z, y, "classification", [2]).temperature, fit_temperature(z, y).temperature
+    weak = Temperatures.on_held_out(z, y, "classification", [2]).temperature
+    monkeypatch.setattr(temperatures, "PRIOR", math.inf)
+    free, exact = Temperatures.on_held_out(z, y, "classification", [2]).temperature, fit_temperature(z, y).temperature
     assert free == pytest.approx(exact, rel=1e-4)
     assert 1 < weak < free and weak == pytest.approx(free, rel=0.1)  # 400 examples say more than the prior
 
@@ -98,20 +98,20 @@ def test_few_examples_without_an_error_ask_for_no_extreme_temperature() -> None:
     x = 6 * torch.eye(4).repeat(15, 1)
     y = torch.arange(4).repeat(15)
     assert fit_temperature(x.unsqueeze(0), y).temperature == pytest.approx(0.01)
-    assert 0.4 < Scaling.on_held_out(x.unsqueeze(0), y, "classification", [1]).temperature < 1
+    assert 0.4 < Temperatures.on_held_out(x.unsqueeze(0), y, "classification", [1]).temperature < 1
 
 
 def test_cross_validation_never_shows_an_example_its_own_label() -> None:
     x, y = logits(60, seed=4)
     folds = fold_ids(60, seed=5)
     assert torch.bincount(folds).tolist() == [12] * FOLDS
-    fitted = Scaling.cross_validated(x.unsqueeze(0), y, "classification", [1], folds)
+    fitted = Temperatures.cross_validated(x.unsqueeze(0), y, "classification", [1], folds)
     for fold in range(FOLDS):
         others = folds != fold
-        alone = Scaling.on_held_out(x[others].unsqueeze(0), y[others], "classification", [1])
+        alone = Temperatures.on_held_out(x[others].unsqueeze(0), y[others], "classification", [1])
         assert float(fitted.factors[0, fold]) == pytest.approx(float(alone.factors[0, 0]), rel=1e-3)
         changed = torch.where(others, y, (y + 1) % 4)
-        again = Scaling.cross_validated(x.unsqueeze(0), changed, "classification", [1], folds)
+        again = Temperatures.cross_validated(x.unsqueeze(0), changed, "classification", [1], folds)
         assert float(again.factors[0, fold]) == pytest.approx(float(fitted.factors[0, fold]), rel=1e-3)
 
 
@@ -121,7 +121,7 @@ def test_without_held_out_examples_the_test_part_is_cross_validated(batch_size: 
     measured = measure(ensemble(data), data, batch_size=batch_size, seed=2)
     assert measured.numbers["calibrated_by"] == TEST
     z = outputs(data, data.test.x)
-    fitted = Scaling.cross_validated(z, data.test.y, "classification", [3], fold_ids(80, seed=2))
+    fitted = Temperatures.cross_validated(z, data.test.y, "classification", [3], fold_ids(80, seed=2))
     expected = nll_of_sizes(scaled(z, data.test.y, fitted.of()[0], "classification"), [3])[0]
     torch.testing.assert_close(measured.examples["calibrated_nll"].double(), expected, rtol=1e-3, atol=1e-4)
 
@@ -144,7 +144,7 @@ def test_fewer_members_have_a_nll_of_their_own() -> None:
     z = outputs(data, data.test.x)
     held = outputs(data, data.validation.x)
     for size, nll in zip(curve["members"], curve["nll"], strict=True):
-        factor = Scaling.on_held_out(held, data.validation.y, "classification", [size]).temperature
+        factor = Temperatures.on_held_out(held, data.validation.y, "classification", [size]).temperature
         pairs = [list(chosen) for chosen in subsets(3, size).tolist()]
         alone = [classification_metrics(Prediction(z[chosen] / factor), data.test.y)["nll"] for chosen in pairs]
         assert nll == pytest.approx(sum(alone) / len(alone), rel=1e-3), size
@@ -162,9 +162,9 @@ def gaussians(examples: int, seed: int, spread: float, members: int = 2) -> tupl
 
 def test_the_factor_of_a_regression_is_the_true_one() -> None:
     pairs, y = gaussians(4000, seed=0, spread=3.0)
-    assert Scaling.on_held_out(pairs, y, "regression", [2]).temperature == pytest.approx(3.0, rel=0.05)
+    assert Temperatures.on_held_out(pairs, y, "regression", [2]).temperature == pytest.approx(3.0, rel=0.05)
     residual = float((y - pairs[0, :, 0]).square().mean().sqrt())  # the closed form of members that agree
-    assert Scaling.on_held_out(pairs, y, "regression", [2]).temperature == pytest.approx(residual, rel=0.01)
+    assert Temperatures.on_held_out(pairs, y, "regression", [2]).temperature == pytest.approx(residual, rel=0.01)
     assert held_out_nll(pairs, y, "regression") == pytest.approx(0.5 * math.log(2 * math.pi * 9) + 0.5, rel=0.02)
 
 

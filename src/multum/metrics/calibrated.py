@@ -17,7 +17,7 @@ from ..outputs.prediction import Prediction, RegressionPrediction
 from .classification import Classified
 from .computations import Calibrated, Mean, Sums
 from .registry import CLASSES, NUMBERS, Metric, computed, metric_of
-from .scaling import Scaling, flat, fold_ids, nll_of_sizes, sampled, scaled
+from .temperatures import Temperatures, flat, fold_ids, nll_of_sizes, sampled, scaled
 
 __all__ = ["CalibratedStream", "calibrated_regression", "curve_of_sizes"]
 
@@ -33,9 +33,9 @@ class CalibratedStream:
     def __init__(self, members: int, examples: int, held_out: tuple[Tensor, Tensor] | None, seed: int):
         self.sizes = range(1, members + 1)
         self.examples, self.seed = examples, seed
-        self.scaling: Scaling | None = None
+        self.temperatures: Temperatures | None = None
         if held_out is not None:
-            self.scaling = Scaling.on_held_out(*flat(*held_out), CLASSES, self.sizes)
+            self.temperatures = Temperatures.on_held_out(*flat(*held_out), CLASSES, self.sizes)
         self._metrics: list[tuple[Metric, Any]] = []
         for metric, how in computed(CLASSES, Calibrated):
             self._metrics.append((metric, metric_of(CLASSES, how.of).of))
@@ -48,7 +48,7 @@ class CalibratedStream:
 
     def add(self, rows: slice, logits: Tensor, labels: Tensor) -> None:
         """Take a batch of the test part: count it, or keep what a temperature will be fitted on."""
-        if self.scaling is not None:
+        if self.temperatures is not None:
             self._sum(rows, *flat(logits, labels))
             return
         if not self._waiting:
@@ -61,24 +61,24 @@ class CalibratedStream:
 
     def finish(self, again: Callable[[], Iterator[Batch]]) -> None:
         """Where nothing was held out: fit on what was kept, and count the batches, kept or `again`."""
-        if self.scaling is not None:
+        if self.temperatures is not None:
             return
         logits, labels = (torch.cat(parts, axis) for parts, axis in zip(self._kept(), (1, 0), strict=True))
         positions = labels[:1].numel()
         folds = fold_ids(self.examples, self.seed, positions)
         at = (self._at.unsqueeze(1) * positions + torch.arange(positions)).flatten()
-        self.scaling = Scaling.cross_validated(*flat(logits, labels), CLASSES, self.sizes, folds, at)
+        self.temperatures = Temperatures.cross_validated(*flat(logits, labels), CLASSES, self.sizes, folds, at)
         for rows, *batch in self._waiting if len(self._at) == self.examples else again():
             self._sum(rows, *flat(*batch))
         self._waiting = []
 
     def numbers(self) -> dict[str, Any]:
-        assert self.scaling is not None
+        assert self.temperatures is not None
         table: dict[str, Any] = {}
         for metric, how in self._metrics:
             total = self._totals[metric.key]
             table[metric.key] = how.then(float(total) / self._count if isinstance(how, Mean) else total)
-        return table | {"temperature": self.scaling.temperature, "calibrated_by": self.scaling.by}
+        return table | {"temperature": self.temperatures.temperature, "calibrated_by": self.temperatures.by}
 
     def example_values(self) -> dict[str, Tensor]:
         """What each example contributes to the metrics that are kept per example: ``[examples]`` each."""
@@ -93,9 +93,9 @@ class CalibratedStream:
 
     def _sum(self, rows: slice, logits: Tensor, labels: Tensor) -> None:
         """Count one batch, as `flat` gives it."""
-        assert self.scaling is not None
+        assert self.temperatures is not None
         positions = len(labels) // (rows.stop - rows.start)
-        factors = self.scaling.of(slice(rows.start * positions, rows.stop * positions)).to(logits.device)
+        factors = self.temperatures.of(slice(rows.start * positions, rows.stop * positions)).to(logits.device)
         labels = labels.to(logits.device)
         examples = Classified(Prediction(logits.double() / factors[-1].unsqueeze(-1)).log_probs, labels.long())
         for metric, how in self._metrics:
@@ -124,10 +124,10 @@ def calibrated_regression(
     sizes = range(1, len(members) + 1)
     if held_out is None:
         folds = fold_ids(len(targets), seed)
-        scaling = Scaling.cross_validated(members, targets, NUMBERS, sizes, folds)
+        temperatures = Temperatures.cross_validated(members, targets, NUMBERS, sizes, folds)
     else:
-        scaling = Scaling.on_held_out(*held_out, NUMBERS, sizes)
-    factors = scaling.of()
+        temperatures = Temperatures.on_held_out(*held_out, NUMBERS, sizes)
+    factors = temperatures.of()
     spread = torch.stack([torch.ones_like(factors[-1]), factors[-1].square()], dim=-1)  # of means and of variances
     prediction = RegressionPrediction(members.double() * spread)
     numbers: dict[str, Any] = {}
@@ -141,7 +141,11 @@ def calibrated_regression(
             examples[metric.key] = values
     rows = zip(sizes, factors, strict=True)
     nll = [nll_of_sizes(scaled(members, targets, factor, NUMBERS), [size]).mean() for size, factor in rows]
-    return numbers | {"temperature": scaling.temperature, "calibrated_by": scaling.by}, examples, torch.stack(nll)
+    return (
+        numbers | {"temperature": temperatures.temperature, "calibrated_by": temperatures.by},
+        examples,
+        torch.stack(nll),
+    )
 
 
 def curve_of_sizes(sizes: Sequence[int], nll: Tensor) -> dict[str, Any]:

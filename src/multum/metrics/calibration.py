@@ -26,7 +26,7 @@ from torch import Tensor
 from ..errors import MetricError
 from ..outputs.prediction import Prediction
 from .inputs import check_choice, check_confidence, check_correct, check_labels, check_prediction
-from .scaling import BOUNDS, held_out_nll
+from .temperatures import BOUNDS, held_out_nll
 
 __all__ = [
     "BOUNDS",

@@ -20,7 +20,7 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-__all__ = ["BOUNDS", "FOLDS", "Scaling", "flat", "fold_ids", "held_out_nll", "nll_of_sizes", "sampled", "scaled"]
+__all__ = ["BOUNDS", "FOLDS", "Temperatures", "flat", "fold_ids", "held_out_nll", "nll_of_sizes", "sampled", "scaled"]
 
 BOUNDS = (0.01, 100.0)  # a network that is always right would ask for T = 0, random labels for T = inf
 FOLDS = 5
@@ -33,7 +33,7 @@ BY_VALIDATION, BY_TEST = "validation part", "cross-validation on the test part"
 
 
 @dataclass(frozen=True, eq=False)
-class Scaling:
+class Temperatures:
     """The fitted numbers: one for each size of ensemble, and one for each fold where examples are cross-validated.
 
     **Shape**: factors ``[sizes, folds]``; folds ``[examples]``, or None where one number serves all examples.
@@ -44,7 +44,7 @@ class Scaling:
     by: str
 
     @classmethod
-    def on_held_out(cls, outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int]) -> Scaling:
+    def on_held_out(cls, outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int]) -> Temperatures:
         """Fitted on examples that are not measured. Shape: as `flat` gives them."""
         chosen = sampled(targets.shape[0], outputs[:, :1].numel(), FITTED_ON)
         return cls(_fitted(outputs[:, chosen], targets[chosen], task, sizes, None), None, BY_VALIDATION)
@@ -52,7 +52,7 @@ class Scaling:
     @classmethod
     def cross_validated(
         cls, outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int], folds: Tensor, at: Tensor | None = None
-    ) -> Scaling:
+    ) -> Temperatures:
         """Fitted on the measured examples themselves, or on those of them that are `at` these places.
 
         **Shape**: outputs and targets as `flat` gives them; folds ``[examples]``, of all examples.
@@ -92,8 +92,8 @@ def held_out_nll(outputs: Tensor, targets: Tensor, task: str) -> float:
     sizes, losses = [len(outputs)], []
     for pair in pairs:
         members, truth = flat(*pair)
-        scaling = Scaling.cross_validated(members, truth, task, sizes, fold_ids(len(truth), seed=0))
-        losses.append(float(nll_of_sizes(scaled(members, truth, scaling.of()[0], task), sizes).mean()))
+        temperatures = Temperatures.cross_validated(members, truth, task, sizes, fold_ids(len(truth), seed=0))
+        losses.append(float(nll_of_sizes(scaled(members, truth, temperatures.of()[0], task), sizes).mean()))
     return sum(losses) / len(losses)
 
 
