@@ -95,8 +95,8 @@ def test_ray_gives_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_p
     pytest.importorskip("ray")
     script = (
         "import json, multum\n"
-        f"found = multum.compare('digits', 'small-cnn', 'single,packed:members=2', out={str(tmp_path)!r}, on='ray', jobs=2, "
-        f"**{QUICK!r})\nprint(json.dumps(found['rows']))"
+        f"found = multum.compare('digits', 'small-cnn', 'single,packed:members=2', out={str(tmp_path)!r}, on='ray', "
+        f"jobs=2, **{QUICK!r})\nprint(json.dumps(found['rows']))"
     )
     # A process of its own: Ray leaves threads and warnings behind.
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=240)
