@@ -80,6 +80,8 @@ def test_seeds_that_disagree_ask_for_more_seeds_and_examples_for_more_examples()
     assert "times as many test examples would tell" in examples
     one = advised(rows, seeds=1, of_examples=1.5)["unsure"]
     assert one[0].startswith("With one seed, another training could") and "run --seeds 5" in one[1]
+    two = advised([row("single", 0.5, 100), row("deep", 0.499, 90)], seeds=2, of_seeds=0.2)["unsure"]
+    assert two[0].endswith("run --seeds 5.")  # two trainings say little about a third
 
 
 def test_no_advice_from_what_has_not_converged() -> None:

@@ -13,6 +13,7 @@ __all__ = ["is_better", "is_equal", "is_worse", "sure_of", "unsure_of", "what_to
 
 MOST_SEEDS = 30  # beyond these nobody runs a comparison
 MOST_TIMES = 20  # as many test examples
+FEWEST_SEEDS = 3  # that say something about other trainings
 ENOUGH_SEEDS = 5  # for a variance over seeds that is known well enough to make plans with
 
 
@@ -89,7 +90,7 @@ def what_to_run(difference: Difference, versus: Versus, margin: float) -> str:
     from scipy.special import ndtri  # slow to import
 
     estimate = difference.estimate
-    if versus.seeds == 1:
+    if versus.seeds < FEWEST_SEEDS:
         return f"run --seeds {ENOUGH_SEEDS}"
     reach = max(abs(abs(difference.mean) - margin), margin)
     z = -float(ndtri(-math.expm1(math.log(0.95) / versus.pairs) / 2))

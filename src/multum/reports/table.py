@@ -29,7 +29,7 @@ class Mark:
 
 MARKS = {
     "control": Mark(
-        "control", "no method to take: it shows what the same cost buys with ordinary networks, wider or thinner ones"
+        "control", "what the same cost buys with ordinary networks, wider or thinner ones"
     ),
     "converged": Mark(
         "not converged", "it was still improving when training ended, so its numbers may be too bad", warns=True
