@@ -181,3 +181,19 @@ def test_results_of_an_older_multum_are_read() -> None:
     assert versus.key == "nll" and "calibrated_nll" not in [c.key for c in columns]
     assert rows[0]["against"]["best"]["label"] == "deep" and rows[0]["learned"] is None
     assert advise(rows, None, versus, 0.005, 20)["label"] == "deep"
+
+
+def test_intervals_of_shares_and_scores_end_where_these_do() -> None:
+    cells = cells_of(single=multum.Single(), deep=multum.Deep())
+    right = torch.ones(40)
+    right[0] = 0.0
+    examples = {"accuracy": right, "calibrated_nll": 1 - right, "nll": 1 - right}
+    numbers = {"accuracy": 39 / 40, "calibrated_nll": 1 / 40, "nll": 1 / 40}
+    results = {
+        label: {s: Finished({**result(0.5), "numbers": {**result(0.5)["numbers"], **numbers}}, examples) for s in SEEDS}
+        for label in ("single", "deep")
+    }
+    _, rows, _ = rows_of(cells, results, {}, {})
+    values = rows[0]["values"]
+    assert values["accuracy"]["high"] == 1.0 > values["accuracy"]["low"] > 0.9
+    assert values["calibrated_nll"]["low"] == 0.0 < values["calibrated_nll"]["high"]

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..metrics.computations import Mean
+from ..metrics.registry import CLASSES
 from ..metrics.statistics import over_seeds
 from ..runs.cells import Cell, spec_of
 from ..runs.work import Finished
@@ -116,7 +117,7 @@ def _mark(column: Column, values: Mapping[str, dict[str, Any]], results: Results
     if versus is not None and column.per_example:
         then = column.of.then if isinstance(column.of, Mean) else float
         for label, value in measured.items():
-            value["low"], value["high"] = map(then, versus.interval(label))
+            value["low"], value["high"] = (then(_possible(end, column)) for end in versus.interval(label))
     if column.better is None or len(measured) < 2:
         return
     sign = 1 if column.better == "higher" else -1
@@ -126,6 +127,13 @@ def _mark(column: Column, values: Mapping[str, dict[str, Any]], results: Results
         if not value["best"] and versus is not None:
             difference = versus.between(label, first)
             value["tied"] = difference.low <= 0 <= difference.high
+
+
+def _possible(end: float, column: Column) -> float:
+    """The end of an interval, no further than a score of probabilities can be: not below 0, and shares not above 1."""
+    if column.task != CLASSES:
+        return end
+    return min(max(end, 0.0), 1.0 if column.unit == "%" else math.inf)
 
 
 def _add_against(rows: Sequence[dict[str, Any]], versus: Versus | None) -> None:

@@ -28,9 +28,7 @@ class Mark:
 
 
 MARKS = {
-    "control": Mark(
-        "control", "what the same cost buys with ordinary networks, wider or thinner ones"
-    ),
+    "control": Mark("control", "what the same cost buys with ordinary networks, wider or thinner ones"),
     "converged": Mark(
         "not converged", "it was still improving when training ended, so its numbers may be too bad", warns=True
     ),
