@@ -133,8 +133,12 @@ def test_two_devices_give_what_one_gives(alone: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_command_line_trains_with_two_processes_either_way(tmp_path: Path) -> None:
-    """float32: 1e-4 after an epoch of 20 steps. One process prints, one run folder, and a second call finds it done."""
+    """float32: 1e-4 after an epoch of 20 steps. One process prints, one run folder, and a second call finds it done.
+
+    A network without batch norm: each process would normalise its own half of the batch.
+    """
     common = ["multum", "train", "--accelerator", "cpu", "--json", "--method", "packed:members=2,alpha=1", "epochs=1"]
+    common += ["--model", "small-cnn", "lr=0.002"]
     run("-m", *common, "--out", str(tmp_path / "one"))
     with safe_open(tmp_path / "one" / "model.safetensors", framework="pt") as file:
         wanted = {k: file.get_tensor(k) for k in file.keys()}  # noqa: SIM118
