@@ -123,8 +123,12 @@ def _intervals(level: int) -> tuple[Metric, Metric]:
 
 
 CLASSES, NUMBERS = "classification", "regression"
-_NLL = ("nll", "NLL", "", "lower", "quality", "negative log-likelihood per test example, in nats")
-_CALIBRATED_NLL = ("calibrated_nll", "calibrated NLL", "", "lower", "quality", "NLL after temperature scaling, in nats")
+_SURPRISE = "how surprised the model is by the truth (negative log-likelihood, in nats)"
+_NLL = ("nll", "NLL", "", "lower", "quality", f"{_SURPRISE}, with its confidence as training left it")
+_CALIBRATED_NLL = (
+    *("calibrated_nll", "calibrated NLL", "", "lower", "quality"),
+    f"{_SURPRISE}, once its confidence is put right by temperature scaling; the advice follows it",
+)
 _LOSS: dict[str, Any] = {"per_example": True, "main": True}
 _HIDDEN: dict[str, Any] = {"column": False}  # measured, and in no table of a comparison
 _MIXTURE: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of a regression's mixture alone
@@ -132,13 +136,13 @@ _MIXTURE: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of a regres
 METRICS: tuple[Metric, ...] = (
     # -- quality
     Metric(
-        *("accuracy", "accuracy", "%", "higher", "quality", "share of test examples that are right", CLASSES),
+        *("accuracy", "accuracy", "%", "higher", "quality", "share of test examples that are answered right", CLASSES),
         of=Mean(lambda examples: examples.correct),
         per_example=True,
         main=True,
     ),
     Metric(
-        *("rmse", "RMSE", "", "lower", "quality", "root mean squared error, in the target's units", NUMBERS),
+        *("rmse", "RMSE", "", "lower", "quality", "typical size of an error, in the target's own units", NUMBERS),
         of=Mean(lambda prediction, targets: (prediction.mean - targets).square(), math.sqrt),
         per_example=True,
         main=True,
@@ -147,11 +151,12 @@ METRICS: tuple[Metric, ...] = (
     Metric(*_NLL, NUMBERS, Mean(regression.example_nll), **_LOSS),
     *(Metric(*_CALIBRATED_NLL, task, Calibrated("nll"), **_LOSS) for task in (CLASSES, NUMBERS)),
     Metric(
-        *("equivalent", "worth", "", "higher", "quality", "how many independent networks have the same calibrated NLL"),
+        *("equivalent", "worth", "", "higher", "quality"),
+        "how many separately trained networks, averaged, are as good by calibrated NLL",
         main=True,
     ),
     Metric(
-        *("ece", "ECE", "%", "lower", "quality", "gap between confidence and accuracy, 15 bins", CLASSES),
+        *("ece", "ECE", "%", "lower", "quality", "how far confidence is from how often it is right", CLASSES),
         of=Sums(lambda confidence, correct, bins: bin_sums(confidence, correct, bins=bins), ece_of_sums),
     ),
     Metric(
@@ -215,9 +220,27 @@ METRICS: tuple[Metric, ...] = (
     *(
         Metric(key, title, unit, "lower", "cost", help, read=_part(*place), main=key in ("macs", "latency"))
         for key, title, unit, place, help in (
-            ("params", "parameters", "count", ("cost", "params"), "numbers that are stored"),
-            ("macs", "mult-adds", "count", ("cost", "macs"), "multiply-adds of one prediction of all members"),
-            ("latency", "latency", "ms", ("numbers", "latency"), "time of one prediction of all members, batch of 1"),
+            (
+                "params",
+                "parameters",
+                "count",
+                ("cost", "params"),
+                "numbers that are stored: its size",
+            ),
+            (
+                "macs",
+                "mult-adds",
+                "count",
+                ("cost", "macs"),
+                "multiply-adds of one prediction by all members",
+            ),
+            (
+                "latency",
+                "latency",
+                "ms",
+                ("numbers", "latency"),
+                "time of one prediction by all members, batch of 1",
+            ),
             ("train_seconds", "training", "s", ("seconds", "training"), "seconds of training"),
         )
     ),
@@ -225,7 +248,10 @@ METRICS: tuple[Metric, ...] = (
     *(
         Metric(key, title, "%", better, "OOD data", help, CLASSES, Detection(of), main=key == "auroc")
         for key, title, better, of, help in (
-            ("auroc", "AUROC", "higher", ood.auroc_of_hits, "how often an OOD example scores above a test example"),
+            (
+                *("auroc", "AUROC", "higher", ood.auroc_of_hits),
+                "how well the model's doubt tells OOD data from test data: 100 % always, 50 % by chance",
+            ),
             ("aupr", "AUPR", "higher", ood.aupr_of_hits, "average precision of finding OOD examples"),
             ("fpr95", "FPR95", "lower", ood.fpr_of_hits, "test examples refused to find 95 % of the OOD ones"),
         )

@@ -17,10 +17,9 @@ from ..figures.figure import NARROW, Figure
 from ..figures.formats import NOTHING
 from ..figures.palette import COLOURS, PAGE, look
 from ..figures.svg import inline, svg
-from .summary import advice_of, facts, listed, predictors, tiles
+from .summary import advice_of, facts, listed, meaning, predictors, tiles
 from .table import BEST, TIED, columns_of, group_name, interval, marks, text
 from .tuning import EDGE, settings_words, tuned, tuning_words
-from .words import explained
 
 __all__ = ["page"]
 
@@ -118,7 +117,7 @@ def _columns(document: Mapping[str, Any]) -> list[dict[str, Any]]:
                 **column,
                 "group": group,
                 "title": column.get("title", column["key"]),
-                "plain": explained(column),
+                "meaning": meaning(column),
                 "shown_unit": unit if unit != "count" else "",
                 "arrow": ARROWS.get(column.get("better") or "", ""),
                 "starts": (before.get("main"), before.get("group")) != (column["main"], group),

@@ -10,9 +10,8 @@ from typing import Any
 
 from ..figures.formats import shown, sized
 from .table import EQUIVALENT, text
-from .words import explained
 
-__all__ = ["advice_of", "facts", "listed", "predictors", "tiles"]
+__all__ = ["advice_of", "facts", "listed", "meaning", "predictors", "tiles"]
 
 TILES = (
     *("accuracy", "rmse", "calibrated_nll", "nll", "equivalent", "macs", "latency"),
@@ -92,6 +91,17 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     return [_tile(columns[key], advised, None if plain is advised else plain) for key in shown_keys]
 
 
+def meaning(column: Mapping[str, Any]) -> str:
+    """A column in words, and which end of it is the good one.
+
+    >>> meaning({"help": "share of answers that are right", "better": "higher"})
+    'Share of answers that are right; higher is better.'
+    """
+    words = column.get("help") or ""
+    good = f"; {column['better']} is better" if column.get("better") else ""
+    return f"{words[:1].upper()}{words[1:]}{good}." if words else ""
+
+
 def _tile(column: Mapping[str, Any], row: Mapping[str, Any], plain: Mapping[str, Any] | None) -> dict[str, str]:
     key, unit = column["key"], column.get("unit", "")
     other = plain["values"].get(key) if plain is not None and key != EQUIVALENT else None
@@ -101,7 +111,7 @@ def _tile(column: Mapping[str, Any], row: Mapping[str, Any], plain: Mapping[str,
         "value": text(row, column, error=False),
         "unit": unit if unit != "count" else "",
         "other": f"{plain['label']}: {shown({**other, 'error': None}, column)}" if other and plain else "",
-        "help": explained(column),
+        "help": meaning(column),
     }
 
 
