@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from ..metrics.differences import Difference
 from .reading import Row, named
-from .versus import Versus
+from .versus import FEWEST_SEEDS, Versus
 
 __all__ = ["is_better", "is_equal", "is_worse", "sure_of", "unsure_of", "what_to_run"]
 
 MOST_SEEDS = 30  # beyond these nobody runs a comparison
 MOST_TIMES = 20  # as many test examples
-FEWEST_SEEDS = 3  # that say something about other trainings
 ENOUGH_SEEDS = 5  # for a variance over seeds that is known well enough to make plans with
 
 

@@ -49,8 +49,7 @@ def document_of(
             results.setdefault(cell.label, {})[cell.seed] = result
     latencies = _latencies(cells, results, source, out, settings["threads"])
     about = {entry.label: {"control": entry.control, "tuned": entry.tuned} for entry in entries}
-    columns, rows, versus = rows_of(cells, results, reasons, latencies)
-    rows = [{**row, **about[row["label"]]} for row in rows]
+    columns, rows, versus = rows_of(cells, results, reasons, latencies, about)
     margin = margin_of(rows, source.task)
     models = {cell.label: cell.name for cell in reversed(cells) if cell.seed in results.get(cell.label, {})}
     return {

@@ -28,6 +28,7 @@ def rows_of(
     results: Results,
     reasons: Mapping[str, str],
     latencies: Mapping[str, float],
+    about: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> tuple[list[Column], list[dict[str, Any]], Versus | None]:
     """The columns; one row per method, its values with errors and intervals, the best marked, and what is tied with it;
     and the differences in the metric that decides, where they can be tested.
@@ -35,12 +36,16 @@ def rows_of(
     Args:
         reasons: why a cell failed, by its folder's name.
         latencies: milliseconds by label, measured together.
+        about: of a label, whether it is a `control` and what was `tuned` for it.
     """
     labels = list(dict.fromkeys(cell.label for cell in cells))
     task = next((cell.result["task"] for seeds in results.values() for cell in seeds.values()), "classification")
     values = {label: _values(results.get(label, {}), latencies.get(label)) for label in labels}
     rows = [
-        _row([cell for cell in cells if cell.label == label], results.get(label, {}), reasons, values[label])
+        {
+            **_row([cell for cell in cells if cell.label == label], results.get(label, {}), reasons, values[label]),
+            **(about or {}).get(label, {}),
+        }
         for label in labels
     ]
     margin = margin_of(rows, task)
@@ -71,7 +76,7 @@ def _row(
         "members": first.method.members,
         "status": "done" if len(done) == len(cells) else "partly" if done else "failed",
         "reason": "; ".join(f"seed {', '.join(seeds)}: {reason}" for reason, seeds in failed.items()) or None,
-        "control": "@" in first.label,
+        "control": False,
         "converged": converged(done.values(), first.recipe),
         "one_model": is_one_model(done),
         "tuned": None,

@@ -180,7 +180,8 @@ def _ended(trial: Trial, outcome: Outcome, folder: Path) -> Trial:
     result = None if outcome.reason else finished(trial.cell, folder)
     nll = None if result is None else result.result["numbers"]["nll"]
     if nll is None or not math.isfinite(nll):
-        return dataclasses.replace(trial, reason=outcome.reason or "its held-out NLL is not finite")
+        unread = "its result could not be read" if result is None else "its held-out NLL is not finite"
+        return dataclasses.replace(trial, reason=outcome.reason or unread)
     return dataclasses.replace(trial, nll=nll)
 
 

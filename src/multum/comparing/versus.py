@@ -11,12 +11,12 @@ from ..metrics.differences import Difference, Differences
 from ..runs.work import Finished
 from .columns import columns, value_of
 
-__all__ = ["DECIDES", "MARGIN", "MARGIN_NATS", "Versus", "decides", "explained", "margin_of"]
+__all__ = ["DECIDES", "FEWEST_SEEDS", "MARGIN", "MARGIN_NATS", "Versus", "decides", "explained", "margin_of"]
 
 DECIDES = "calibrated_nll"  # a proper score, after the one number that mends overconfidence
 MARGIN = 0.01  # of the one network's NLL: what is equal within it is equal
 MARGIN_NATS = 0.01  # of a regression, whose NLL has no natural zero
-FEWEST_SEEDS = 3  # for a test over seeds alone
+FEWEST_SEEDS = 3  # that say something about other trainings
 
 Row = Mapping[str, Any]
 
