@@ -148,11 +148,10 @@ def compare(
         reasons = {entry.label: entry.reason for entry in entries if entry.reason is not None}
         refused = {cell.name: Outcome(cell.name, reasons[cell.label]) for cell in cells if cell.label in reasons}
         outcomes = run(cells, out, full.epochs, "", refused=refused)
-        shown: dict[str, Any] = {"seeds": listed, "tune": tune, "recipe": dict(overrides), "budget": budget, "ood": ood}
-        shown |= {"shift": shift, "final": final, "out": str(out)}
-        texts = ",".join(w.label for w in wanted)
-        call = ", ".join([repr(data), repr(model), repr(texts), *(f"{k}={v!r}" for k, v in shown.items())])
-        command = command or f"multum.compare({call})"
+        if command is None:
+            asked = {"seeds": listed, "tune": tune, "recipe": overrides, "budget": budget, "ood": ood}
+            asked |= {"shift": shift, "final": final, "out": str(out)}
+            command = _as_call(data, model, ",".join(each.label for each in wanted), **asked)
         document = plain(document_of(entries, cells, outcomes, out, parted, limit, command, settings, tuning))
         label = document["advice"]["label"]
         if final:
@@ -165,6 +164,10 @@ def compare(
 
         reports.write(document, out)
     return document
+
+
+def _as_call(*values: Any, **named: Any) -> str:
+    return f"multum.compare({', '.join([*map(repr, values), *(f'{name}={value!r}' for name, value in named.items())])})"
 
 
 def _run(
