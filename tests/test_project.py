@@ -26,7 +26,7 @@ FLOORS = (
     ("data", "executors", "reports", "thinning"),
     ("layout", "models", "outputs"),
     ("ensemble",),
-    ("building", "inside"),
+    ("building", "inside", "optimizing"),
     ("checking", "methods"),
     ("saving",),
     ("metrics", "training"),

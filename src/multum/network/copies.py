@@ -12,6 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 __all__ = [
     "arguments",
+    "drawn",
     "fold_rows",
     "full_copy",
     "name_in",
@@ -97,3 +98,16 @@ def two_rows(example: Any) -> Any:
 def fold_rows(x: Any, members: int) -> Any:
     """The same rows for every member, folded into the batch: [batch, ...] -> [members * batch, ...]."""
     return tree_map_only(Tensor, lambda t: t.repeat(members, *(1 for _ in t.shape[1:])), x)
+
+
+def drawn(example: Any, like: Tensor) -> Any:
+    """A batch of this shape with values of both signs, on the network's device and in its dtype."""
+    generator = torch.Generator().manual_seed(0)
+
+    def draw(t: Tensor) -> Tensor:
+        if not t.is_floating_point():
+            return torch.zeros(2 * t.shape[0], *t.shape[1:], dtype=t.dtype, device=like.device)
+        half = torch.randn(t.shape, generator=generator, dtype=torch.float64)
+        return torch.cat([half, -half]).to(like)
+
+    return tree_map_only(Tensor, draw, example)

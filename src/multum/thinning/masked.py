@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..errors import RewriteError
-from ..network.copies import skeleton, tensors_of
+from ..network.copies import drawn, skeleton, tensors_of
 from .channel_rules import argument
 from .channels import Channels, ChannelTracer, Segment, run_on_meta
 from .slots import slots_of, varies
@@ -46,7 +46,7 @@ def without_masked(network: nn.Module, masks: Mapping[str, Tensor], side: str, e
     tensors = tensors_of(network)
     if any(t.is_meta for t in tensors.values()):
         return network
-    x = _drawn(example, next(t for t in tensors.values() if t.is_floating_point()))
+    x = drawn(example, next(t for t in tensors.values() if t.is_floating_point()))
     try:
         tracer, out = run_on_meta(lambda: _Watching(network), network, x)
     except RewriteError as error:
@@ -143,16 +143,3 @@ def _perturbed(network: nn.Module, masks: Mapping[str, Tensor]) -> nn.Module:
                 masked = name.rpartition(".")[0] in masks
                 p.add_(noise * (p if masked else p.square().mean().sqrt().clamp_min(0.1)))
     return new
-
-
-def _drawn(example: Any, like: Tensor) -> Any:
-    """A batch of this shape with values of both signs, on the network's device and in its dtype."""
-    generator = torch.Generator().manual_seed(0)
-
-    def draw(t: Tensor) -> Tensor:
-        if not t.is_floating_point():
-            return torch.zeros(2 * t.shape[0], *t.shape[1:], dtype=t.dtype, device=like.device)
-        half = torch.randn(t.shape, generator=generator, dtype=torch.float64)
-        return torch.cat([half, -half]).to(like)
-
-    return tree_map_only(Tensor, draw, example)
