@@ -43,6 +43,10 @@ class Executor:
         """
         raise NotImplementedError
 
+    def tried(self, *trial: Any) -> Tensor:
+        """The run that decides whether the network can be run."""
+        return self.run(*trial)
+
     def suits(self, device: str, training: bool, trunk: bool) -> bool:
         """Whether this is the default for a device type and mode, where no executor before it in the registry is."""
         return False
@@ -71,7 +75,7 @@ class Executor:
             trial.train(training)
             try:
                 with torch.no_grad(), torch.random.fork_rng():
-                    self.run(trial, owned, moved, x, members, per_member, None)
+                    self.tried(trial, owned, moved, x, members, per_member, None)
             except NetworkError:
                 raise
             except Exception as error:  # a user's network may raise anything; whatever it is, the reference can run it

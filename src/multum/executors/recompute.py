@@ -24,7 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from ..network.copies import name_in
 from ..rewrite.dropout import Drawing, Randomness
 
-__all__ = ["recomputable"]
+__all__ = ["recomputable", "refusing"]
 
 
 class Pass(NamedTuple):
@@ -35,7 +35,7 @@ class Pass(NamedTuple):
     around: Callable[[], AbstractContextManager]
 
 
-_PASS: ContextVar[Pass | None] = ContextVar("the pass that is running", default=None)
+_PASS: ContextVar[Pass | Exception | None] = ContextVar("the pass that is running", default=None)
 
 
 @contextmanager
@@ -44,6 +44,16 @@ def recomputable(
 ) -> Iterator[None]:
     """A context in which whatever the network checkpoints can be computed again once the executor is done."""
     token = _PASS.set(Pass(network, tensors, around))
+    try:
+        yield
+    finally:
+        _PASS.reset(token)
+
+
+@contextmanager
+def refusing(error: Exception) -> Iterator[None]:
+    """A context in which a block that would run again in backward raises this instead."""
+    token = _PASS.set(error)
     try:
         yield
     finally:
@@ -146,6 +156,8 @@ def _standing_alone(*args: Any, **kwargs: Any) -> Any:
     now = _PASS.get()
     if now is None or not torch.is_grad_enabled():
         return _generator(*args, **kwargs)
+    if isinstance(now, Exception):
+        raise now
     call = _signature.bind(*args, **kwargs)
     call.apply_defaults()
     name = next(iter(_signature.parameters))
