@@ -10,6 +10,7 @@ MultumError
 ├── FileError            a file or folder that cannot be read or written          (also a ValueError)
 ├── DataError            a data set that is missing or malformed                  (also a ValueError)
 ├── TrainingError        training that cannot start or go on                      (also a RuntimeError)
+├── ExportError          a format that cannot say what an ensemble computes       (also a RuntimeError)
 └── MetricError          what a metric was given is not what it measures          (also a ValueError)
 """
 
@@ -25,6 +26,7 @@ __all__ = [
     "DataError",
     "ExampleError",
     "ExecutorError",
+    "ExportError",
     "FileError",
     "MetricError",
     "MultumError",
@@ -75,6 +77,10 @@ class DataError(MultumError, ValueError):
 
 class TrainingError(MultumError, RuntimeError):
     """Training cannot start or go on."""
+
+
+class ExportError(MultumError, RuntimeError):
+    """A format cannot say what an ensemble computes."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,9 @@ def in_units(
     """
     means, variances = _moments(prediction)
     mean, std = (value.to(means) if isinstance(value, Tensor) else value for value in (mean, std))
-    if not all(math.isfinite(m) and 0 < s < math.inf for m, s in zip(_numbers(mean), _numbers(std), strict=True)):
+    if not torch.compiler.is_exporting() and not all(  # a graph has no values yet
+        math.isfinite(m) and 0 < s < math.inf for m, s in zip(_numbers(mean), _numbers(std), strict=True)
+    ):
         raise MetricError(f"mean must be finite and std positive; got mean={mean}, std={std}")
     return RegressionPrediction(torch.stack([means * std + mean, variances * std**2], dim=2))
 
@@ -148,6 +150,8 @@ def _numbers(value: float | Tensor) -> list[float]:
 def _moments(prediction: RegressionPrediction) -> tuple[Tensor, Tensor]:
     """mu and sigma^2, each ``[members, batch, ...]``, float64, checked."""
     means, variances = prediction.members.double().unbind(2)
+    if torch.compiler.is_exporting():
+        return means, variances
     check_scores(means, "predicted means", finite=True)
     if not (check_scores(variances, "predicted variances", finite=True) > 0).all():
         raise MetricError("predicted variances must be positive; got 0 or less. Use RegressionPrediction.from_outputs")

@@ -178,7 +178,9 @@ class Prediction:
     def variation_ratio(self) -> Tensor:
         """1 - f_mode / M, the share of members that vote against the most voted class, ``[batch, ...]``."""
         votes = self.logits.argmax(2)
-        return (votes != votes.mode(0).values).to(self.logits.dtype).mean(0)
+        # Counted in pairs: torch's mode sorts, and has no counterpart in the formats that models are exported to.
+        agreeing = (votes.unsqueeze(0) == votes.unsqueeze(1)).sum(0).amax(0)
+        return (len(votes) - agreeing).to(self.logits.dtype) / len(votes)
 
     def to(self, device: torch.device | str) -> Prediction:
         """The same prediction on another device."""
