@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .building import ensemble  # isort: skip
     from .data import Data, load_data
+    from .exporting.export import export
     from .memory import keep_memory
     from .methods import (
         BatchEnsemble,
@@ -76,6 +77,7 @@ __all__ = [
     "ensemble",
     "errors",
     "evaluate",
+    "export",
     "find_lr",
     "fit",
     "keep_memory",
@@ -103,6 +105,7 @@ _HOMES = {
     "cost": "metrics.cost",
     "ensemble": "building",
     "evaluate": "metrics.evaluate",
+    "export": "exporting.export",
     "find_lr": "training.find_lr",
     "fit": "training.loop",
     "keep_memory": "memory",

@@ -295,6 +295,47 @@ def predict(
 
 
 @app.command()
+def export(
+    run: Annotated[Path, Argument(help="A run folder that `multum train` left, or a saved model")],
+    to: Annotated[Path, Option(help="The file to write: .onnx, or .pt2 for torch.export")],
+    format: Annotated[str | None, Option(help="onnx or torch; by default what the ending of --to says")] = None,
+    members: Annotated[int | None, Option(help="Use the first so many members alone")] = None,
+    each_member: Annotated[bool, Option("--each-member", help="Also put out what every member says")] = False,
+    level: Annotated[float, Option(help="Of the intervals that a regression gives")] = 0.95,
+    coverage: Annotated[float | None, Option(help="Abstain so that this share of examples is answered")] = None,
+    risk: Annotated[float | None, Option(help="Abstain so that at most this share of answers is wrong")] = None,
+    conformal: Annotated[
+        float | None, Option(help="Sets of classes, or intervals, that hold the truth with this probability")
+    ] = None,
+    threshold: Annotated[
+        str | None, Option(help="Labels of two classes that are best for f1, balanced_accuracy or cost=20")
+    ] = None,
+    temperature: Annotated[
+        bool | None, Option(help="Calibrate on the validation part; by default where training did")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run as one file that runs without multum: raw examples in, predictions with their uncertainty out.
+
+    Scaling, categories, members, temperature, conformal sets and abstention are inside. The file is run on the run's
+    test examples before it is written, and must say what multum says. Where the run held examples out, --coverage and
+    --conformal are 0.9 by default.
+
+    Example: multum export runs/churn --to churn.onnx --coverage 0.95
+
+    Example: multum export runs/deep --to deep.pt2 --members 2
+    """
+    options = without(locals(), "run", "to", "as_json", "coverage", "risk", "conformal", "threshold", "temperature")
+    rules = {"coverage": coverage, "risk": risk, "conformal": conformal, "threshold": threshold}
+    rules["temperature"] = temperature
+    from .exporting import describing
+    from .exporting.export import export as write
+
+    metadata = write(run, to, **options, **{name: value for name, value in rules.items() if value is not None})
+    print_json(metadata) if as_json else show(describing.summary(metadata, to), wrap=False)
+
+
+@app.command()
 def reproduce(
     item: Annotated[str | None, Argument(help="A table or figure, as packed/table1-cost; see --list")] = None,
     list_all: Annotated[bool, Option("--list", help="List all items and what can be run here.")] = False,

@@ -1,8 +1,8 @@
 """The rows of a table inside a graph: cells as they come, to the numbers that a network was trained on.
 
-    number      its value, NaN where it is missing
-    category    text in ONNX, "" where it is missing; torch has no tensors of text and takes its place among the
-                categories, len(categories) where it is missing, -1 where it is unknown
+number      its value, NaN where it is missing
+category    text in ONNX, "" where it is missing; torch has no tensors of text and takes its place among the
+            categories, len(categories) where it is missing, -1 where it is unknown
 """
 
 from __future__ import annotations

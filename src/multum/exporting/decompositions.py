@@ -1,8 +1,8 @@
 """Operations that ONNX has no word for, in operations that it has.
 
-    searchsorted   bisection: as many steps as the logarithm of the table's length
-    ndtri          Wichura's AS 241 (Applied Statistics 37, 1988), to 1e-16
-    ndtr           by the error function in float32, the only precision that ONNX Runtime has it in
+searchsorted   bisection: as many steps as the logarithm of the table's length
+ndtri          Wichura's AS 241 (Applied Statistics 37, 1988), to 1e-16
+ndtr           by the error function in float32, the only precision that ONNX Runtime has it in
 """
 
 from __future__ import annotations

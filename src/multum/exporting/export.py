@@ -14,10 +14,10 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 from ..ensemble import Ensemble
 from ..errors import ConfigError, ExportError, did_you_mean
 from ..files import plain
-from ..metrics.cost import cost
+from ..optimizing.members import is_sampled
 from ..outputs.prediction import eval_mode
-from ..runs.machine import versions
 from .decompositions import DECOMPOSITIONS
+from .describing import described
 from .graph import Graph, Meaning
 from .members import members_of
 from .onnx_file import OnnxModel, translated
@@ -86,7 +86,7 @@ def export(
     expected = _expected(given, meaning, graph, members, raw)
     model, sizes = _made(FORMATS[kind], graph, raw, list(expected))
     parity = differences(model.answers(raw, _table(graph)), expected, given.rules, f"the {kind} file")
-    metadata = plain(_described(given, meaning, graph, raw, kind, sizes))
+    metadata = plain(described(given, graph, _first(raw, 1), kind, sizes))
     metadata["parity"] = {"examples": words, "count": _rows(raw), "tolerance": TOLERANCE, "differences": parity}
     model.save(path, metadata)
     return metadata
@@ -120,7 +120,7 @@ def _expected(given: Source, meaning: Meaning, graph: Graph, members: int | None
     """What multum itself says: by the ensemble, or where members are samples, by those that the file holds."""
     ensemble = given.ensemble
     with torch.no_grad(), eval_mode(ensemble):
-        if not ensemble.method.deterministic:
+        if is_sampled(ensemble):
             return graph(raw)
         x = tree_map_only(Tensor, lambda t: t.to(ensemble.device), graph.prepared(raw))
         outputs = ensemble(x)[:members].cpu()
@@ -143,7 +143,11 @@ def _made(form: Format, graph: Graph, raw: Any, outputs: list[str]) -> tuple[Mod
 
 
 def _larger(t: Tensor) -> Tensor:
-    return torch.cat([torch.cat([t, t[:, :, : t.shape[2] // 2]], 2)] * 2, 3)[..., : t.shape[3] * 3 // 2] if t.ndim == 4 else t
+    """Images half as high and as wide again."""
+    if t.ndim != 4:
+        return t
+    higher = torch.cat([t, t[:, :, : t.shape[2] // 2]], 2)
+    return torch.cat([higher, higher[..., : t.shape[3] // 2]], 3)
 
 
 def _runs(graph: Graph, x: Any) -> bool:
@@ -184,25 +188,3 @@ def _first(x: Any, count: int) -> Any:
 
 def _rows(x: Any) -> int:
     return len(tree_flatten(x)[0][0])
-
-
-def _described(given: Source, meaning: Meaning, graph: Graph, raw: Any, kind: str, sizes: bool) -> dict[str, Any]:
-    """Everything that a reader of the file may ask, in plain values."""
-    ensemble, data = given.ensemble, given.preparation
-    with torch.no_grad():
-        counted = cost(ensemble, example=graph.prepared(_first(raw, 1)))
-    described = {
-        "format": kind,
-        "task": ensemble.task,
-        "method": ensemble.method.as_dict(),
-        "members": len(graph.members.networks),  # type: ignore[arg-type]
-        "versions": versions(),
-        "cost": {"params": counted.params, "macs": counted.macs, "of_members": ensemble.members},
-        "image_size": "any" if sizes else "as traced",
-        "classes": None if data is None or data.task != "classification" else list(data.class_names),
-        "rules": meaning.rules.described(),
-        "level": meaning.level if ensemble.task == "regression" else None,
-        "samples": None if ensemble.method.deterministic else "fixed masks, one for each member and dropout",
-        "preparation": None if data is None else data.as_dict(),
-    }
-    return described | {name: given.run[name] for name in ("data", "fingerprint", "model", "recipe") if name in given.run}

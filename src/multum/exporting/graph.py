@@ -1,10 +1,10 @@
 """From raw examples to answers in one module: preparation, members, and what `multum.predict` says of their outputs.
 
-    classification   probs, labels, confidence, entropy, mutual_information, variation_ratio
-                     set [batch, classes] with a conformal level; abstain with a coverage or a risk
-    regression       mean, variance, aleatoric, epistemic, low, high
-                     conformal_low, conformal_high and abstain likewise
-    both             members, where they are asked for: probabilities, or means and variances
+classification   probs, labels, confidence, entropy, mutual_information, variation_ratio
+                 set [batch, classes] with a conformal level; abstain with a coverage or a risk
+regression       mean, variance, aleatoric, epistemic, low, high
+                 conformal_low, conformal_high and abstain likewise
+both             members, where they are asked for: probabilities, or means and variances
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from ..data.preparation import Preparation

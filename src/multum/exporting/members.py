@@ -1,6 +1,6 @@
 """The members of an ensemble as plain networks, in one module.
 
-Members that are samples under dropout (`Method.deterministic` is False) are fixed: each keeps one mask per dropout,
+Members that are samples under dropout are fixed: each keeps one mask per dropout,
 drawn from the ensemble's own seed for that member, the same for all examples. An example then gets the same answer in
 every batch and at every call, as a served model should give; over members the masks are as independent as before.
 """
@@ -15,20 +15,10 @@ from torch import Tensor, nn
 from ..ensemble import Ensemble
 from ..errors import ConfigError, ExportError
 from ..network.copies import run, skeleton
+from ..optimizing.members import Members, is_sampled
 from ..rewrite.dropout import Drawing
 
-__all__ = ["Members", "members_of"]
-
-
-class Members(nn.Module):
-    """Several networks on one input. Shape: [batch, ...] -> [members, batch, ...]."""
-
-    def __init__(self, networks: list[nn.Module]):
-        super().__init__()
-        self.networks = nn.ModuleList(networks)
-
-    def forward(self, x: Any) -> Tensor:
-        return torch.stack([run(network, x) for network in self.networks])
+__all__ = ["members_of"]
 
 
 def members_of(ensemble: Ensemble, count: int | None, x: Any) -> Members:
@@ -43,9 +33,9 @@ def members_of(ensemble: Ensemble, count: int | None, x: Any) -> Members:
             f"`members` must satisfy 1 <= members <= {ensemble.members}, which the ensemble has; got members={count}. "
             "Leave it out for all of them"
         )
-    if ensemble.method.deterministic:
-        return Members([ensemble.member(i).cpu() for i in range(count)]).eval()
-    return Members([_sample(ensemble, i, x) for i in range(count)]).eval()
+    if is_sampled(ensemble):
+        return Members([_sample(ensemble, i, x) for i in range(count)]).eval()
+    return Members([ensemble.member(i).cpu() for i in range(count)]).eval()
 
 
 def _sample(ensemble: Ensemble, index: int, x: Any) -> nn.Module:

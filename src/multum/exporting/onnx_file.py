@@ -36,8 +36,8 @@ def needed(name: str) -> ModuleType:
         return __import__(name)
     except ImportError as error:
         raise ExportError(
-            f"ONNX files must be written and run by {name}, which cannot be imported ({error}). Install it: pip install "
-            "'multum[onnx]', or use format='torch'"
+            f"ONNX files must be written and run by {name}, which cannot be imported ({error}). Install it: pip "
+            "install 'multum[onnx]', or use format='torch'"
         ) from error
 
 

@@ -16,14 +16,17 @@ __all__ = ["TOLERANCE", "differences"]
 TOLERANCE = 1e-5
 
 
-def differences(answers: Mapping[str, Tensor], expected: Mapping[str, Tensor], rules: Rules, what: str) -> dict[str, float]:
+def differences(
+    answers: Mapping[str, Tensor], expected: Mapping[str, Tensor], rules: Rules, what: str
+) -> dict[str, float]:
     """The largest difference of each output; of a regression in units of its standard deviation or variance.
 
     A decision (label, set, abstention) may differ where it hangs on rounding; raises where anything else does.
     """
     if answers.keys() != expected.keys():
         raise ExportError(f"{what} must give {', '.join(expected)}; got {', '.join(answers)}")
-    largest = {name: _difference(answers[name], truth, _unit(name, expected)) for name, truth in expected.items() if truth.is_floating_point()}
+    numbers = {name: truth for name, truth in expected.items() if truth.is_floating_point()}
+    largest = {name: _difference(answers[name], truth, _unit(name, expected)) for name, truth in numbers.items()}
     for name, difference in largest.items():
         if not difference <= TOLERANCE:
             raise ExportError(

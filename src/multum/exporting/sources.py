@@ -116,7 +116,7 @@ def _defaults(
     """Coverage and conformal level where nothing was said of them, if the held-out examples suffice."""
     stored = folder.validation()
     enough = stored is not None and len(stored["targets"]) >= math.ceil(BY_DEFAULT / (1 - BY_DEFAULT))
-    if not enough or (preparation.targets_count or 1) > 1 or len(preparation.shape) > 0 and _has_positions(stored):
+    if not enough or (preparation.targets_count or 1) > 1 or (len(preparation.shape) > 0 and _has_positions(stored)):
         return asked
     if "coverage" not in rules and "risk" not in rules:
         asked["coverage"] = BY_DEFAULT

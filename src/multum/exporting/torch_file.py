@@ -37,7 +37,9 @@ class TorchModel:
                 buffer.seek(0)
                 self.module = torch.export.load(buffer).module()
             except Exception as error:  # torch raises its own kinds, which differ from version to version
-                raise ExportError(f"a program must be one that torch saves and reads; got {first_line(error)}") from error
+                raise ExportError(
+                    f"a program must be one that torch saves and reads; got {first_line(error)}"
+                ) from error
 
     def answers(self, x: Any, table: Table | None) -> dict[str, Tensor]:
         """What the program says of what `Graph` takes."""
@@ -46,9 +48,8 @@ class TorchModel:
 
     def save(self, path: Path, metadata: Mapping[str, Any]) -> None:
         """Write the file, with its metadata."""
-        with atomic(path) as temporary, quiet():
-            with temporary.open("wb") as file:
-                torch.export.save(self.program, file, extra_files={KEY: json.dumps(metadata)})
+        with atomic(path) as temporary, quiet(), temporary.open("wb") as file:
+            torch.export.save(self.program, file, extra_files={KEY: json.dumps(metadata)})
 
 
 def read_metadata(path: Path) -> dict[str, Any]:

@@ -165,7 +165,8 @@ def _lower_quantile(means: Tensor, stds: Tensor, tail: float) -> Tensor:
     # The mixture's quantile lies between its components' own: one member needs no search, and no bracket is guessed.
     components = means + NormalDist().inv_cdf(tail) * stds
     low, high = components.amin(0), components.amax(0)
-    # 64 halvings leave 2^-64 of the bracket, below float64's resolution. A graph holds every step: 5 of 64 parts, 2^-30.
+    # 64 halvings leave 2^-64 of the bracket, below float64's resolution. A graph, which holds every step, gets 5 of 64
+    # parts each: 2^-30.
     parts, steps = (64, 5) if torch.compiler.is_exporting() else (2, 64)
     shares = torch.arange(1, parts, dtype=means.dtype, device=means.device).view(-1, *[1] * low.ndim) / parts
     for _ in range(steps):

@@ -1,0 +1,68 @@
+"""What an exported file says of itself, and reading it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import FileError
+from ..metrics.cost import cost
+from ..optimizing.members import is_sampled
+from ..runs.machine import versions
+from . import torch_file
+from .graph import Graph
+from .onnx_file import OnnxModel
+from .sources import Source
+
+__all__ = ["described", "metadata", "summary"]
+
+OF_THE_RUN = ("data", "fingerprint", "model", "recipe")
+
+
+def described(source: Source, graph: Graph, x: Any, kind: str, sizes: bool) -> dict[str, Any]:
+    """Everything that a reader of the file may ask, in plain values.
+
+    Args:
+        x: one raw example.
+        sizes: whether images may have any size.
+    """
+    ensemble, meaning, data = source.ensemble, graph.meaning, source.preparation
+    with torch.no_grad():
+        counted = cost(ensemble, example=graph.prepared(x))
+    about = {
+        "format": kind,
+        "task": ensemble.task,
+        "method": ensemble.method.as_dict(),
+        "members": len(graph.members.networks),  # type: ignore[arg-type]
+        "versions": versions(),
+        "cost": {"params": counted.params, "macs": counted.macs, "members": ensemble.members},
+        "image_size": "any" if sizes else "as traced",
+        "classes": list(data.class_names) if data is not None and data.task == "classification" else None,
+        "rules": meaning.rules.described(),
+        "level": meaning.level if ensemble.task == "regression" else None,
+        "samples": "fixed masks, one for each member and dropout" if is_sampled(ensemble) else None,
+        "preparation": None if data is None else data.as_dict(),
+    }
+    return about | {name: source.run[name] for name in OF_THE_RUN if name in source.run}
+
+
+def metadata(path: str | Path) -> dict[str, Any]:
+    """What `multum.export` wrote into a file about itself."""
+    path = Path(path)
+    readers = {".onnx": lambda file: OnnxModel.open(file).metadata, ".pt2": torch_file.read_metadata}
+    if path.suffix.lower() not in readers:
+        raise FileError(f"an exported model must be a {' or '.join(readers)} file; got {path.name}. Check its name")
+    return readers[path.suffix.lower()](path)
+
+
+def summary(about: Mapping[str, Any], path: Path) -> str:
+    """An exported file in one line."""
+    parity = about["parity"]
+    largest = max(parity["differences"].values())
+    return (
+        f"{about['method']['name']} with {about['members']} members: {path}, {path.stat().st_size / 2**20:.1f} MB; on "
+        f"{parity['count']} {parity['examples']} it differs from multum by at most {largest:.1e}"
+    )
