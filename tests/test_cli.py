@@ -239,3 +239,17 @@ def test_compare_ends_with_the_final_model_and_its_command(multum, tmp_path: Pat
     assert (tmp_path / "c" / final["folder"] / "network.py").is_file()
     out, err, code = multum("compare", *options, "--epochs", "2", "--out", "c")
     assert (out, code) == ("", 2) and "epochs=1 instead of 2. Choose another --out" in err
+
+
+def test_bench_prints_tables_or_json(multum, tmp_path: Path) -> None:
+    quick = ["--model", "small-cnn:thin=0.25", "--shape", "1x8x8", "--methods", "single,packed", "--batch", "2"]
+    quick += ["--rounds", "1", "--mode", "inference", "--no-memory"]
+    out, err, code = multum("bench", *quick, "--json")
+    document = json.loads(out)
+    assert (code, err) == (0, "") and document["rows"][0]["name"] == "one network"
+    assert document["command"].startswith("multum bench --model small-cnn") and document["machine"]["cores"]
+    out, err, code = multum("bench", *quick, "--out", "bench")
+    assert code == 0 and "inference, batch 2" in out and "packed" in out and (tmp_path / "bench/bench.svg").is_file()
+    assert max(map(len, out.splitlines())) <= 80
+    _, err, code = multum("bench", *quick, "--executors", "lop")
+    assert code == 2 and "Did you mean loop" in err

@@ -32,7 +32,7 @@ FLOORS = (
     ("metrics", "training"),
     ("runs",),
     ("comparing", "exporting"),
-    ("papers",),
+    ("benching", "papers"),
     ("cli",),
     ("__init__", "__main__"),
 )

@@ -336,6 +336,48 @@ def export(
 
 
 @app.command()
+def bench(
+    model: ModelName = None,
+    methods: Annotated[str, Option(help="all, or a list as single,packed:members=4,alpha=2,deep")] = "all",
+    executors: Annotated[str, Option(help="all, or a list; see `Ensemble.executors`")] = "all",
+    batch: Annotated[str, Option(help="Batch sizes")] = "1,16",
+    shape: Annotated[str | None, Option(help="Of one example, as 3x32x32")] = None,
+    data: Annotated[str | None, Option(help="Take shape and outputs of this data set instead")] = None,
+    mode: Annotated[str, Option(help="inference, training, or both")] = "inference,training",
+    rounds: Annotated[int, Option(help="How often each is timed, all in turn")] = 5,
+    threads: Annotated[int | None, Option(help="Threads of torch; by default as many as it has")] = None,
+    peers: Annotated[bool, Option("--peers", help="Also torch-uncertainty's and tabm's twins")] = False,
+    memory: Annotated[bool, Option(help="Also peak memory, each row in a process of its own")] = True,
+    out: Annotated[Path | None, Option(help="A folder for JSON, Markdown and a figure")] = None,
+    as_json: Json = False,
+) -> None:
+    """How long and how much memory, in units of one network: every method by every executor, on this machine.
+
+    Ctrl-C shows what is measured so far; with --out the same command goes on from there.
+
+    Example: multum bench --model resnet18 --methods packed,deep --batch 1,16,64
+
+    Example: multum bench --data csv:churn.csv#target=left --mode training --out runs/bench
+    """
+    options = without(locals(), "batch", "shape", "mode", "as_json")
+    from .benching.bench import bench as run_bench
+    from .benching.setting import listed
+    from .benching.tables import terminal
+
+    document = run_bench(
+        **options,
+        **listed(batch, shape, mode),
+        progress=watched(as_json),
+        command=shlex.join(["multum", *sys.argv[1:]]),
+    )
+    print_json(document) if as_json else show(*terminal(document))
+    if out is not None:
+        show(f"written: {out}", wrap=False, stderr=as_json)
+    if document["stopped"]:
+        raise typer.Exit(128 + signal.SIGINT)
+
+
+@app.command()
 def reproduce(
     item: Annotated[str | None, Argument(help="A table or figure, as packed/table1-cost; see --list")] = None,
     list_all: Annotated[bool, Option("--list", help="List all items and what can be run here.")] = False,

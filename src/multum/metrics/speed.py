@@ -17,10 +17,10 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -34,6 +34,7 @@ from ..figures.formats import fixed_width
 from ..network.copies import arguments, tensors_of
 from ..outputs.prediction import eval_mode
 from ..saving import save
+from .timing import in_turn, ratio, spread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -149,34 +150,32 @@ def compare_speed(
     try:
         for size in batch_sizes:
             fed = {name: _batch(example, size, _device(network)) for name, network in ensembles.items()}
-            times: dict[str, list[float]] = {name: [] for name in ensembles}
-            for turn in range(-warmup, rounds):
-                for name in names if turn % 2 == 0 else reversed(names):
-                    seconds = _time(ensembles[name], fed[name], clock)
-                    if turn >= 0:
-                        times[name].append(seconds)
-                    advance(1)
-            first = np.array(next(iter(times.values())))
+            timed = {name: partial(_time, network, fed[name], clock) for name, network in ensembles.items()}
+            every = in_turn(timed, warmup + rounds, partial(_back_and_forth, warmup), lambda name: advance(1))
+            times = {name: seconds[warmup:] for name, seconds in every.items()}
             measured = {"batch_size": size, "rounds": rounds, "warmup": warmup}
-            rows += [_row(name, ensembles[name], fed[name], times[name], first, **measured) for name in names]
+            rows += [_row(name, ensembles[name], fed[name], times[name], times[names[0]], **measured) for name in names]
     finally:
         torch.set_num_threads(before)
     return Speeds(tuple(rows))
 
 
-def _row(name: str, network: nn.Module, x: Any, seconds: list[float], first: np.ndarray, **measured: int) -> Speed:
+def _back_and_forth(warmup: int, number: int, names: list[str]) -> list[str]:
+    """The order of a round: as given in the first one that counts, then backwards, and so on."""
+    return names if (number - warmup) % 2 == 0 else names[::-1]
+
+
+def _row(name: str, network: nn.Module, x: Any, seconds: list[float], first: list[float], **measured: int) -> Speed:
     """What is known of one ensemble at one batch size; `first` are the seconds of the ensemble that ratios are to."""
-    own = np.array(seconds)
-    lower, latency, upper = np.quantile(own, (0.25, 0.5, 0.75)).tolist()
-    ratios = np.quantile(own / np.where(first > 0, first, np.nan), (0.25, 0.5, 0.75)).tolist()
+    own, ratios = spread(seconds), ratio(seconds, first)
     return Speed(
         name=name,
-        latency=latency,
-        lower=lower,
-        upper=upper,
-        ratio=ratios[1],
-        ratio_lower=ratios[0],
-        ratio_upper=ratios[2],
+        latency=own.median,
+        lower=own.lower,
+        upper=own.upper,
+        ratio=ratios.median,
+        ratio_lower=ratios.lower,
+        ratio_upper=ratios.upper,
         peak=_peak(network, x),
         weights=sum(t.nbytes for t in tensors_of(network).values()),
         disk=_disk(network),

@@ -14,6 +14,16 @@ from ..version import __version__
 
 __all__ = ["jobs_and_threads", "machine", "versions"]
 
+VECTORS = (
+    "avx2",
+    "avx512f",
+    "avx512_bf16",
+    "avx512_vnni",
+    "amx_bf16",
+    "amx_int8",
+    "asimd",
+    "sve",
+)  # what decides speed
 MEMORY_OF_A_JOB = 2**30  # bytes: a process with torch, small data and a small network takes half of it
 
 
@@ -45,16 +55,23 @@ def versions() -> dict[str, str]:
 def machine() -> dict[str, Any]:
     """The machine: processor, cores, memory and system, as far as the system says."""
     return {
-        "processor": _processor(),
+        "processor": _said_of_the_processor("model name") or platform.processor() or platform.machine(),
+        "flags": [flag for flag in VECTORS if flag in _flags()],
         "cores": os.cpu_count(),
         "memory": f"{_memory() / 2**30:.0f} GB" if _memory() else None,
         "system": f"{platform.system()} {platform.machine()}",
     }
 
 
-def _processor() -> str:
+def _flags() -> set[str]:
+    return {*(_said_of_the_processor("flags") or _said_of_the_processor("Features")).split()}
+
+
+def _said_of_the_processor(field: str) -> str:
+    """What the system says first under this name; "" where it says nothing."""
     with contextlib.suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+            name, _, words = line.partition(":")
+            if name.strip() == field:
+                return words.strip()
+    return ""

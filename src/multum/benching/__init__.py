@@ -1,0 +1,1 @@
+"""How long and how much memory: any network, every method, every executor and some peers, in units of one network."""
