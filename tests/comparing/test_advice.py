@@ -57,7 +57,14 @@ def test_the_cheapest_of_those_that_are_not_worse() -> None:
 def test_what_is_equal_within_the_margin_gives_way_to_the_cheaper() -> None:
     rows = [row("single", 0.4, 100), row("deep", 0.397, 400), row("packed", 0.398, 105)]  # the margin is 0.004
     advice = advised(rows, of_examples=0.001)
-    assert advice["label"] == "single" and "an ensemble does not help here" in advice["sentence"]
+    assert advice["label"] == "single"
+    assert "no ensemble is better by more than the margin of 0.004" in advice["sentence"]
+    assert "Better than one network: deep, packed." in advice["sure"]
+    unclear = advised([row("single", 0.4, 100), row("deep", 0.397, 400)], of_examples=0.02)
+    assert "no ensemble is shown to be better by more than the margin" in unclear["sentence"]
+    assert "deep is by" in unclear["sentence"] and "at 4.00x the mult-adds" in unclear["sentence"]
+    worse = advised([row("single", 0.4, 100), row("deep", 0.403, 400)], of_examples=0.001)
+    assert "an ensemble does not help here" in worse["sentence"]
     cheaper = [row("single", 0.6, 100), row("a", 0.397, 120), row("b", 0.399, 115)]
     assert advised(cheaper, of_examples=0.001)["label"] == "b"
     assert advised([row("single", 0.6, 100), row("a", 0.30, 120), row("b", 0.36, 115)])["label"] == "a"

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..metrics.one_model import NOISE
 from .budget import Budget
-from .certainty import is_better, is_worse, sure_of, unsure_of
+from .certainty import against, is_better, is_worse, sure_of, unsure_of
 from .reading import PRICES, Row, cost_of, is_single, named, nll, price, quality
 from .versus import Versus, decides
 
@@ -98,14 +98,9 @@ def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], v
     if single is None:
         return f"Take {named(chosen)}: {quality(chosen, key)}{_dearer(chosen, best, None, versus)}."
     if chosen is single:
-        open_rows = [row for row in rivals if versus.between(row["label"], single["label"]).low < -margin]
-        helps = "no ensemble here is better; an ensemble does not help here"
-        if open_rows:
-            helps = "that an ensemble is better could not be shown here"
-            if best is not single:
-                helps += f" ({named(best)} looks best: {nll(best, key)} at {price(best, single, PRICES[:1])})"
+        helps = _help(single, best, rivals, versus, margin)
         return f"Take {named(single)} ({single['label']}): {quality(single, key)}, and {helps}."
-    shown = is_better(versus.between(chosen["label"], single["label"], family=max(1, len(versus.labels) - 1)))
+    shown = is_better(against(chosen, single, versus))
     text = f"Take {named(chosen)}: it {'is' if shown else 'looks'} better than one network"
     text += f" ({nll(chosen, key)} against {_nll(single, key):.4f}{'' if shown else ', not proven'})"
     text += f" at {price(chosen, single, PRICES[:1])}"
@@ -115,6 +110,25 @@ def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], v
         text += f"; it is {'better than' if beaten else 'not shown to be worse than'} every ensemble here"
         return f"{text}."
     return f"{text}{_dearer(chosen, best, single, versus)}."
+
+
+def _help(single: Row, best: Row, ensembles: Sequence[Row], versus: Versus, margin: float) -> str:
+    """What ensembles are worth where one network is advised."""
+    differences = [(row, against(row, single, versus)) for row in ensembles]
+    better = [row for row, difference in differences if is_better(difference)]
+    within = all(versus.between(row["label"], single["label"]).low >= -margin for row in ensembles)
+    if better:
+        lowest = _lowest(better, versus.key)
+        difference = against(lowest, single, versus)
+        return (
+            f"no ensemble is {'' if within else 'shown to be '}better by more than the margin of {margin:.2g} nats "
+            f"({named(lowest)} is by {-difference.high:.2g} to {-difference.low:.2g} "
+            f"at {price(lowest, single, PRICES[:1])})"
+        )
+    if within:
+        return "no ensemble here is better; an ensemble does not help here"
+    looks = f" ({named(best)} looks best: {nll(best, versus.key)} at {price(best, single, PRICES[:1])})"
+    return f"that an ensemble is better could not be shown here{'' if best is single else looks}"
 
 
 def _dearer(chosen: Row, best: Row, single: Row | None, versus: Versus) -> str:

@@ -9,11 +9,16 @@ from ..metrics.differences import Difference
 from .reading import Row, named
 from .versus import FEWEST_SEEDS, Versus
 
-__all__ = ["is_better", "is_equal", "is_worse", "sure_of", "unsure_of", "what_to_run"]
+__all__ = ["against", "is_better", "is_equal", "is_worse", "sure_of", "unsure_of", "what_to_run"]
 
 MOST_SEEDS = 30  # beyond these nobody runs a comparison
 MOST_TIMES = 20  # as many test examples
 ENOUGH_SEEDS = 5  # for a variance over seeds that is known well enough to make plans with
+
+
+def against(row: Row, single: Row, versus: Versus) -> Difference:
+    """The difference to one network, with an interval that holds for all methods at once."""
+    return versus.between(row["label"], single["label"], family=max(1, len(versus.labels) - 1))
 
 
 def is_better(difference: Difference) -> bool:
@@ -35,7 +40,7 @@ def sure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Versus
     """What intervals say about the chosen method, and about the others against one network and against the chosen."""
     sentences = []
     if single is not None:
-        others = [(row, _against(row, single, versus)) for row in rows if row is not single]
+        others = [(row, against(row, single, versus)) for row in rows if row is not single]
         better = [(row, d) for row, d in others if is_better(d)]
         worse = [row["label"] for row, d in others if is_worse(d, margin)]
         for row, d in better:
@@ -44,7 +49,8 @@ def sure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Versus
                     f"{row['label']} is better than {named(single)}: its NLL is lower by {-d.high:.3g} to {-d.low:.3g}."
                 )
         beside = [row["label"] for row, _ in better if row is not chosen]
-        sentences += [f"Better than {named(single)}, too: {', '.join(beside)}."] if beside else []
+        too = "" if chosen is single else ", too"
+        sentences += [f"Better than {named(single)}{too}: {', '.join(beside)}."] if beside else []
         sentences += [f"Worse than {named(single)}: {', '.join(worse)}."] if worse else []
     differences = [(row, versus.between(row["label"], chosen["label"])) for row in rows if row is not chosen]
     equal = [row["label"] for row, d in differences if is_equal(d, margin)]
@@ -63,7 +69,7 @@ def unsure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Vers
     if single is None:
         sentences.append("Whether any of these is better than one network: add single to --methods.")
     elif chosen is not single:
-        d = _against(chosen, single, versus)
+        d = against(chosen, single, versus)
         if not is_better(d) and not is_equal(d, margin):
             sentences.append(
                 f"Whether {chosen['label']} is better than {named(single)} (NLL difference {_shown(d)}): "
@@ -104,10 +110,6 @@ def what_to_run(difference: Difference, versus: Versus, margin: float) -> str:
     if times <= MOST_TIMES:
         return f"only about {times} times as many test examples would tell"
     return "they are too close to be told apart by any practical number of runs"
-
-
-def _against(row: Row, single: Row, versus: Versus) -> Difference:
-    return versus.between(row["label"], single["label"], family=max(1, len(versus.labels) - 1))
 
 
 def _nll(row: Row, versus: Versus) -> float:
