@@ -1,15 +1,18 @@
 # Two commands: `make demo` does the main job, `make test` runs the tests. Both set up everything first.
 PYTHON ?= python3
 BIN := .venv/bin
+BENCH := .venv-bench
+# What `make bench` measures; `make bench MEASURED="--model resnet50 --batch 1"` measures something else.
+MEASURED ?= --model resnet18 --methods single,packed,deep,batchensemble,mimo,multihead --batch 1,16
 # Waiting threads that spin slow everything down when another process runs; some CPUs lack bfloat16 instructions.
 export OMP_WAIT_POLICY ?= PASSIVE
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 
-PIP := $(BIN)/python -m pip install -q --no-warn-script-location
 # What a command prints is shown only where it fails.
-quietly = { $(1); } >.venv/setup.log 2>&1 || { cat .venv/setup.log >&2; exit 1; }
+quietly = { $(1); } >$(@D)/setup.log 2>&1 || { cat $(@D)/setup.log >&2; exit 1; }
+PIP = $(@D)/bin/python -m pip install -q --no-warn-script-location
 
-.PHONY: demo test test-slow coverage check format docs-graph clean
+.PHONY: demo test test-slow coverage bench check format docs-graph clean
 
 demo: .venv/ready
 	$(BIN)/multum compare --data digits --methods all --seeds 3 --tune 2 --out runs/demo
@@ -26,6 +29,10 @@ test-slow: .venv/ready
 coverage: .venv/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --cov=multum --cov-report=term-missing:skip-covered
 
+# Peers have an environment of their own: what they need is none of ours.
+bench: $(BENCH)/ready
+	$(BENCH)/bin/multum bench $(MEASURED) --peers --out runs/bench
+
 docs-graph: .venv/ready
 	$(BIN)/python docs/graph.py
 
@@ -41,16 +48,18 @@ format: .venv/ready
 
 # torch comes first, from a local wheel where there is one, and is then pinned: every other package would otherwise be
 # free to replace it by a build of several gigabytes.
-.venv/ready: pyproject.toml
-	@echo "setting up .venv (about 3 minutes, once): 1/3 torch"
-	@$(PYTHON) -m venv .venv
-	@$(BIN)/python -m pip install -q --no-index --no-deps torch >/dev/null 2>&1 || $(call quietly,$(PIP) torch)
-	@$(BIN)/python -m pip freeze 2>/dev/null | grep -i '^torch==' > .venv/constraints.txt
-	@echo "setting up .venv: 2/3 everything else"
-	@$(call quietly,$(PIP) -c .venv/constraints.txt -e ".[dev]")
-	@echo "setting up .venv: 3/3 a first import"
-	@$(call quietly,$(BIN)/python -c "import multum; multum.compare")
-	@touch .venv/ready
+.venv/ready: EXTRA := dev
+$(BENCH)/ready: EXTRA := bench
+.venv/ready $(BENCH)/ready: pyproject.toml
+	@echo "setting up $(@D) (about 3 minutes, once): 1/3 torch"
+	@$(PYTHON) -m venv $(@D)
+	@$(PIP) --no-index --no-deps torch >/dev/null 2>&1 || $(call quietly,$(PIP) torch)
+	@$(@D)/bin/python -m pip freeze 2>/dev/null | grep -i '^torch==' > $(@D)/constraints.txt
+	@echo "setting up $(@D): 2/3 everything else"
+	@$(call quietly,$(PIP) -c $(@D)/constraints.txt -e ".[$(EXTRA)]")
+	@echo "setting up $(@D): 3/3 a first import"
+	@$(call quietly,$(@D)/bin/python -c "import multum; multum.compare")
+	@touch $@
 
 clean:
-	rm -rf .venv .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv $(BENCH) .pytest_cache .ruff_cache .mypy_cache

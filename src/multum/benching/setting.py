@@ -79,14 +79,13 @@ def setting_of(model: str | None, shape: Sequence[int] | None, data: str | None,
         if model is None:
             raise ConfigError("a benchmark must have a network; got none. Use for example --model resnet18")
         fallback = ROW if models.own_name(model) is None and named(model)[0] in FOR_ROWS else IMAGE
-        return Setting(models.full_name(model), tuple(shape or fallback), seed=seed)
+        return Setting(model, tuple(shape or fallback), seed=seed)
     if shape is not None:
         raise ConfigError(f"examples must have one shape; got --shape and --data {data}. Leave one out")
     source = load_data(data)
     numbers = None if source.numbers is None else tuple(source.numbers)
     fields: dict[str, Any] = {"task": source.task, "targets": source.targets_count, "numbers": numbers, "seed": seed}
-    name = default_model(source) if model is None else models.full_name(model)
-    return Setting(name, tuple(source.shape), source.outputs, **fields)
+    return Setting(model or default_model(source), tuple(source.shape), source.outputs, **fields)
 
 
 def listed(batch: str, shape: str | None, mode: str) -> dict[str, Any]:
