@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from .building import ensemble  # isort: skip
     from .data import Data, load_data
+    from .estimators import EnsembleClassifier, EnsembleRegressor
     from .exporting.export import export
     from .memory import keep_memory
     from .methods import (
@@ -55,6 +56,8 @@ __all__ = [
     "Data",
     "Deep",
     "Ensemble",
+    "EnsembleClassifier",
+    "EnsembleRegressor",
     "FastGeometric",
     "Hypernet",
     "Masksembles",
@@ -97,6 +100,8 @@ _HOMES = {
     "Cost": "metrics.cost",
     "Data": "data",
     "Ensemble": "ensemble",
+    "EnsembleClassifier": "estimators",
+    "EnsembleRegressor": "estimators",
     "Prediction": "outputs.prediction",
     "Recipe": "training.recipe",
     "RegressionPrediction": "outputs.prediction",

@@ -34,6 +34,7 @@ class Part:
     x: Any  # a tensor, or image files that are decoded when they are indexed
     y: Tensor
     ids: Tensor | None = None  # int64, what tells examples apart, where their source has something better than x and y
+    weights: Tensor | None = None  # of each example's loss, [n]; None: all 1
 
     def __len__(self) -> int:
         return len(self.x)
@@ -44,8 +45,8 @@ class Part:
         return not isinstance(self.x, Tensor)
 
     def rows(self, index: Tensor | slice) -> Part:
-        ids = None if self.ids is None else self.ids[index]
-        return Part(self.x.take(index) if self.lazy else self.x[index], self.y[index], ids)
+        ids, weights = (None if each is None else each[index] for each in (self.ids, self.weights))
+        return Part(self.x.take(index) if self.lazy else self.x[index], self.y[index], ids, weights)
 
     def drawn(self, count: int | None, seed: int) -> Part:
         """So many examples at random, in their order; all of them where None."""

@@ -44,10 +44,13 @@ class Temperatures:
     by: str
 
     @classmethod
-    def on_held_out(cls, outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int]) -> Temperatures:
-        """Fitted on examples that are not measured. Shape: as `flat` gives them."""
+    def on_held_out(
+        cls, outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int], weights: Tensor | None = None
+    ) -> Temperatures:
+        """Fitted on examples that are not measured. Shape: as `flat` gives them; weights ``[examples]``."""
         chosen = sampled(targets.shape[0], outputs[:, :1].numel(), FITTED_ON)
-        return cls(_fitted(outputs[:, chosen], targets[chosen], task, sizes, None), None, BY_VALIDATION)
+        weights = None if weights is None else weights[chosen]
+        return cls(_fitted(outputs[:, chosen], targets[chosen], task, sizes, None, weights), None, BY_VALIDATION)
 
     @classmethod
     def cross_validated(
@@ -154,7 +157,14 @@ def subsets(members: int, size: int) -> Tensor:
     return (torch.arange(members).unsqueeze(1) + torch.arange(size)) % members
 
 
-def _fitted(outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int], folds: Tensor | None) -> Tensor:
+def _fitted(
+    outputs: Tensor,
+    targets: Tensor,
+    task: str,
+    sizes: Sequence[int],
+    folds: Tensor | None,
+    weights: Tensor | None = None,
+) -> Tensor:
     """The number of every size and fold, ``[sizes, folds]``."""
 
     def values(log_factor: float) -> Tensor:
@@ -164,6 +174,7 @@ def _fitted(outputs: Tensor, targets: Tensor, task: str, sizes: Sequence[int], f
 
     def losses(log_factor: float) -> Tensor:
         each = values(log_factor)[:, usable]
+        each = each if weights is None else each * weights[usable].to(each)
         total = each.sum(1, keepdim=True)
         if folds is not None:
             total = total - each.new_zeros(len(sizes), FOLDS).index_add_(1, folds[usable].to(each.device), each)

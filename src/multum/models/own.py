@@ -13,6 +13,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,7 +25,7 @@ from ..errors import ConfigError, did_you_mean, first_line
 from ..parsing import assignments
 from .sources import NETWORK, SOURCES, Source, mistake, read_source, read_text, remember
 
-__all__ = ["SIZES", "OwnName", "name_of", "own_builder", "parse", "with_hash"]
+__all__ = ["SIZES", "OwnName", "builder_of", "name_of", "own_builder", "parse", "with_hash"]
 
 SIZES = ("thin", "wide")  # keywords that every network takes: factors of its width
 FORM = re.compile(r"(.+?\.py|[A-Za-z_][\w.]*)(?:@([0-9a-f]{12}))?:([A-Za-z_][\w.]*)(?::(.*))?")
@@ -117,12 +118,30 @@ def own_builder(own: OwnName, shape: Sequence[int], outputs: int) -> Callable[[]
     source = SOURCES[own.digest]
     target, what = _target(source, own.target), f"{own.place}:{own.target}"
     keywords = {name: value for name, value in own.keywords.items() if name not in SIZES}
+    return builder_of(target, shape, outputs, keywords, what, source.running)
+
+
+def builder_of(
+    target: Callable[..., Any],
+    shape: Sequence[int],
+    outputs: int,
+    keywords: Mapping[str, Any],
+    what: str,
+    running: Callable[[], AbstractContextManager[Any]] = nullcontext,
+) -> Callable[[], nn.Module]:
+    """What calls a class or function with these keywords, and those of the data's that it takes.
+
+    >>> def network(in_features, outputs):
+    ...     return nn.Linear(in_features, outputs)
+    >>> builder_of(network, (4,), 3, {}, "network")()
+    Linear(in_features=4, out_features=3, bias=True)
+    """
     accepted = _accepted(target, keywords, _offered(shape, outputs), what)
     checked = False
 
     def make() -> nn.Module:
         nonlocal checked
-        with source.running():
+        with running():
             network = target(**accepted)
         if not isinstance(network, nn.Module):
             raise ConfigError(f"{what} must give an nn.Module; got {type(network).__name__}. Return the network")

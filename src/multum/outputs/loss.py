@@ -31,7 +31,12 @@ NEVER_A_LABEL = torch.iinfo(torch.int64).min
 
 
 def loss(
-    outputs: Tensor, targets: Tensor, *, criterion: Criterion | str | None = None, reduction: str = "mean"
+    outputs: Tensor,
+    targets: Tensor,
+    *,
+    criterion: Criterion | str | None = None,
+    reduction: str = "mean",
+    weights: Tensor | None = None,
 ) -> Tensor:
     """The members' losses as one scalar: L = sum_m 1/B sum_b l(z_m,b, y_b) for "sum", and L/M for "mean".
 
@@ -45,8 +50,11 @@ def loss(
     - "mse": (y - z)^2, targets shaped like one member's outputs; of one output also without its axis.
     - a callable such as ``nn.CrossEntropyLoss(weight=w)``: called for each member; losses per example are averaged.
 
+    ``weights`` scale the loss of each example: sum_b w_b l_b / B. The mean is over examples and not over weights, so
+    that batches add up to the whole; weights that are 1 on average leave a learning rate what it was.
+
     **Shape**: outputs ``[members, batch, ...]`` with classes on axis 2; targets ``[batch, ...]``, the same for every
-    member, or ``[members, batch, ...]``, to each its own. Returns a scalar.
+    member, or ``[members, batch, ...]``, to each its own; weights ``[batch]`` or ``[members, batch]``. A scalar.
 
     >>> logits = torch.tensor([[[0.7, 0.3]], [[0.5, 0.5]]]).log()  # two members, one example
     >>> loss(logits, torch.tensor([0]))  # -(log .7 + log .5) / 2
@@ -66,10 +74,13 @@ def loss(
     if isinstance(criterion, (str, ClassLoss)):
         _check_outputs(outputs, axes=2 if criterion == "mse" else 3)
         losses = LOSSES[criterion] if isinstance(criterion, str) else criterion
-        member_losses = losses(at_least_float32(outputs), targets).reshape(outputs.shape[0], -1).mean(1)
+        each = losses(at_least_float32(outputs), targets)
+        if weights is not None:
+            each = _weighted(each.reshape(*outputs.shape[:2], -1), weights)
+        member_losses = each.reshape(outputs.shape[0], -1).mean(1)
     else:
         _check_outputs(outputs, axes=2)
-        member_losses = _call_per_member(criterion, outputs, targets)
+        member_losses = _call_per_member(criterion, outputs, targets, weights)
     return member_losses.sum() if reduction == "sum" else member_losses.mean()
 
 
@@ -152,7 +163,17 @@ LOSSES: dict[str, Criterion] = {
 }
 
 
-def _call_per_member(criterion: Criterion, outputs: Tensor, targets: Tensor) -> Tensor:
+def _weighted(losses: Tensor, weights: Tensor) -> Tensor:
+    """Losses [members, batch, ...], each example's scaled by its weight."""
+    if weights.shape not in (losses.shape[:2], losses.shape[1:2]):
+        raise ConfigError(
+            f"weights must be one for each example, {[losses.shape[1]]} or {[*losses.shape[:2]]}; got "
+            f"{[*weights.shape]}. Give as many"
+        )
+    return losses * weights.to(losses).expand(losses.shape[:2]).reshape(*losses.shape[:2], *[1] * (losses.ndim - 2))
+
+
+def _call_per_member(criterion: Criterion, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
     """The criterion's value for each member, [members]."""
     if isinstance(criterion, type):
         raise ConfigError(f"criterion must be called on outputs and targets; got a class. Use {criterion.__name__}()")
@@ -168,7 +189,15 @@ def _call_per_member(criterion: Criterion, outputs: Tensor, targets: Tensor) -> 
     # One call per member, not one on all folded: a criterion need not be a plain mean over examples. Class weights and
     # ignore_index divide by what one member's targets weigh, and a user's own Python may do anything to a batch, which
     # is also why it is not vmapped.
-    return torch.stack([criterion(z, y).mean() for z, y in zip(outputs, own_targets, strict=True)])
+    each = [criterion(z, y) for z, y in zip(outputs, own_targets, strict=True)]
+    if weights is not None:
+        if each[0].shape[:1] != (batch,):
+            raise ConfigError(
+                f"a criterion must give a loss per example where examples have weights; got shape "
+                f"{list(each[0].shape)} for {batch} examples. Use reduction='none'"
+            )
+        each = list(_weighted(torch.stack(each), weights))
+    return torch.stack([value.mean() for value in each])
 
 
 def _for_every_member(targets: Tensor, outputs: Tensor, example: torch.Size, fix: str) -> Tensor:

@@ -24,7 +24,15 @@ from ..errors import ConfigError, did_you_mean
 from .regression import RegressionPrediction, mean_and_variance
 from .stacked import at_least_float32, check_stacked
 
-__all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "mean_and_variance", "predict"]
+__all__ = [
+    "Prediction",
+    "RegressionPrediction",
+    "at_least_float32",
+    "eval_mode",
+    "like_weights",
+    "mean_and_variance",
+    "predict",
+]
 
 
 @overload
@@ -93,12 +101,12 @@ def _batches(ensemble: nn.Module, x: Any, size: int | None) -> Iterable[Any]:
     if isinstance(x, Tensor):
         return [x] if size is None else x.split(size)
     if isinstance(x, (Dataset, DataLoader)):
-        return (_like_weights(ensemble, batch) for batch in batches_of(x, size))
-    whole = _like_weights(ensemble, as_tensor(x))
+        return (like_weights(ensemble, batch) for batch in batches_of(x, size))
+    whole = like_weights(ensemble, as_tensor(x))
     return [whole] if size is None else whole.split(size)
 
 
-def _like_weights(ensemble: nn.Module, x: Tensor) -> Tensor:
+def like_weights(ensemble: nn.Module, x: Tensor) -> Tensor:
     """The examples on the ensemble's device, and numbers in its precision."""
     weight = next((t for t in (*ensemble.parameters(), *ensemble.buffers()) if t.is_floating_point()), x)
     return x.to(weight.device, weight.dtype if x.is_floating_point() else x.dtype)

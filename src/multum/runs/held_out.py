@@ -23,7 +23,7 @@ from ..metrics.conformal import ConformalIntervals, ConformalSets, fit_intervals
 from ..metrics.per_class import Threshold, fit_threshold
 from ..metrics.regression import in_units
 from ..metrics.selective import Abstention, fit_abstention
-from ..outputs.prediction import Prediction, RegressionPrediction, predict
+from ..outputs.prediction import Prediction, RegressionPrediction, like_weights, predict
 from ..training.recipe import Recipe
 from .folder import RunFolder
 from .recorded import own_test_part
@@ -42,7 +42,7 @@ def outputs_of(
 ) -> Iterator[Tensor]:
     """Logits, or means and variances in the target's units, batch by batch. Shape: [members, batch, ...]."""
     for start in range(0, len(x), batch_size):
-        batch = preparation.prepare(x[start : start + batch_size]).to(ensemble.device)
+        batch = like_weights(ensemble, preparation.prepare(x[start : start + batch_size]))
         prediction = predict(ensemble, batch)
         if isinstance(prediction, Prediction):
             yield prediction.logits.cpu()

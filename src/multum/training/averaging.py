@@ -88,37 +88,50 @@ def held_out_score(
     member: int | None = None,
     size: int = 512,
 ) -> float:
-    """NLL or accuracy of the mixture of all members, or of one, on the validation part, in standardised units.
+    """NLL or accuracy of the mixture of all members, or of one, on the validation part, in standardised units; the
+    mean by the examples' weights, where they have some.
 
     Args:
         by: "nll" or "accuracy".
         place: what brings a tensor to the ensemble's device and dtype.
     """
     assert data.validation is not None
-    part, total = data.validation, 0.0
+    part, total, mass = data.validation, 0.0, 0.0
     if by == "nll" and "noise" in ensemble.state:  # with the constant noise that suits these members best
         means, wanted = members_means(ensemble, data, part, place, member, size)
-        return _nll(means, wanted.squeeze(1) if wanted.shape[1] == 1 else wanted, data.task, fit_noise(means, wanted))
+        wanted_each = wanted.squeeze(1) if wanted.shape[1] == 1 else wanted
+        return _mean(_nll(means, wanted_each, data.task, fit_noise(means, wanted)), part.weights)[0]
     with eval_mode(ensemble):
         for start in range(0, len(part), size):
             rows = slice(start, start + size)
             outputs = ensemble(place(data.prepare(part.x[rows])), member=member)
             y = data.targets(part.y[rows]).to(outputs.device)
             measure = _nll if by == "nll" else _accuracy
-            total += measure(outputs if member is None else outputs.unsqueeze(0), y, data.task) * len(y)
-    return total / len(part)
+            each = measure(outputs if member is None else outputs.unsqueeze(0), y, data.task)
+            value, weight = _mean(each, None if part.weights is None else part.weights[rows])
+            total, mass = total + value * weight, mass + weight
+    return total / mass
 
 
-def _accuracy(outputs: Tensor, y: Tensor, task: str) -> float:
-    return float((Prediction.from_logits(outputs).labels == y).double().mean())
+def _mean(each: Tensor, weights: Tensor | None) -> tuple[float, float]:
+    """The mean over examples by their weights, and what these weigh together. Shape: [examples, ...], [examples]."""
+    if weights is None:
+        return float(each.mean()), len(each)
+    mass = float(weights.sum())
+    each = each.double().reshape(len(each), -1).mean(1)
+    return (float(each @ weights.to(each)) / mass if mass else 0.0), mass
 
 
-def _nll(outputs: Tensor, y: Tensor, task: str, noise: Tensor | None = None) -> float:
+def _accuracy(outputs: Tensor, y: Tensor, task: str) -> Tensor:
+    return (Prediction.from_logits(outputs).labels == y).double()
+
+
+def _nll(outputs: Tensor, y: Tensor, task: str, noise: Tensor | None = None) -> Tensor:
     if task == "classification":
-        return -float(Prediction.from_logits(outputs).log_probs.gather(1, y[:, None]).mean())
+        return -Prediction.from_logits(outputs).log_probs.gather(1, y[:, None])
     mean, variance = RegressionPrediction.from_outputs(outputs, noise).members.unbind(2)
     log = torch.distributions.Normal(mean, variance.sqrt()).log_prob(y)
-    return -float((log.logsumexp(0) - math.log(len(mean))).mean())
+    return math.log(len(mean)) - log.logsumexp(0)
 
 
 @torch.no_grad()

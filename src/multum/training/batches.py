@@ -42,6 +42,7 @@ class Step(NamedTuple):
     y: Tensor
     per_member: bool
     rows: Tensor
+    weights: Tensor | None = None  # of the examples' losses, [batch] or [members, batch]; None: all 1
 
 
 class Batches:
@@ -122,16 +123,28 @@ class Batches:
         part, whole_batch = (slice(None), None) if self.mixes else (self._mine, rows.shape[1] * world)
         draw = augment.Draw(stream(recipe.seed, "augment", epoch, i), members, only, part, whole_batch)
         x, y = self._seen(raw, y, draw)
+        weights = self._weights(rows)
         per_member = len(rows) > 1
         if per_member:
             x, y = (t.unflatten(0, rows.shape) for t in (x, y))
-        elif member is None:
-            x, y, per_member = method.batch(x, y, stream(recipe.seed, "batch", epoch, i))
+        else:
+            weights = None if weights is None else weights[0]
+            if member is None:
+                beside = y if weights is None else (y, weights)
+                x, beside, per_member = method.batch(x, beside, stream(recipe.seed, "batch", epoch, i))
+                y, weights = (beside, None) if weights is None else beside
         rows = rows if len(rows) > 1 else rows[0]
         if self.mixes and world > 1:
-            x, y = (t[:, self._mine] if per_member else t[self._mine] for t in (x, y))
+            x, y, weights = (
+                t if t is None else t[:, self._mine] if per_member else t[self._mine] for t in (x, y, weights)
+            )
             rows = rows[..., self._mine]
-        return Step(x, y, per_member, rows)
+        return Step(x, y, per_member, rows, weights)
+
+    def _weights(self, rows: Tensor) -> Tensor | None:
+        """Shape: as rows."""
+        weights = self.data.train.weights
+        return None if weights is None else self.fabric.to_device(weights[rows])
 
     def _seen(self, raw: Tensor, y: Tensor, draw: augment.Draw) -> tuple[Tensor, Tensor]:
         """Examples as the network sees them: on the device, prepared, augmented."""

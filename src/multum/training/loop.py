@@ -21,7 +21,7 @@ from .recipe import Recipe
 from .reporting import History
 from .run import Run
 
-__all__ = ["fit", "learn"]
+__all__ = ["advance", "fit", "learn"]
 
 
 def fit(
@@ -66,17 +66,22 @@ def fit(
     place = Place(accelerator, devices, nodes)
     run = Run(ensemble, data, recipe or Recipe(), place, out, resume, progress, tensorboard, checkpoint_seconds)
     with run:
-        while not run.over:
-            for step in run.awaited(run.batches.epoch(run.epoch % run.recipe.epochs, run.first, run.alone)):
-                member = run.turn()
-                run.optimizers.set_rate(run.rate())
-                value, outputs = learn(run, step, member)
-                number = run.check(value, outputs, step, member)
-                run.move(member)
-                run.note(number, outputs, step)
-            run.end_epoch(after_epoch)
+        advance(run, after_epoch)
         run.conclude(warn)
     return run.history
+
+
+def advance(run: Run, after_epoch: Callable[[int], None] = lambda epoch: None) -> None:
+    """All the epochs that are left of a run."""
+    while not run.over:
+        for step in run.awaited(run.batches.epoch(run.epoch % run.recipe.epochs, run.first, run.alone)):
+            member = run.turn()
+            run.optimizers.set_rate(run.rate())
+            value, outputs = learn(run, step, member)
+            number = run.check(value, outputs, step, member)
+            run.move(member)
+            run.note(number, outputs, step)
+        run.end_epoch(after_epoch)
 
 
 def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
@@ -84,7 +89,7 @@ def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
     recipe, optimizers = run.recipe, run.optimizers
     with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
         outputs = forward(run.model, step, member, recipe.ghost)
-        value = loss(outputs, step.y, criterion=run.criterion, reduction=run.reduction)
+        value = loss(outputs, step.y, criterion=run.criterion, reduction=run.reduction, weights=step.weights)
         penalty = recipe.l1 * optimizers.magnitude(member) if recipe.l1 else 0.0
         # A member that trains alone has its share of the mean over all members.
         share = run.ensemble.members if run.sequential and run.reduction == "mean" else 1

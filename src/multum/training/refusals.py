@@ -36,6 +36,8 @@ def refuse(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> 
         raise TrainingError(f"order='own' gives each member its own batches; {name} decides that itself")
     if isinstance(data.train.x, Stream):
         _refuse_rows(recipe, data)
+    if data.train.weights is not None and (recipe.mixup or recipe.cutmix):
+        raise TrainingError("mixup and cutmix must be 0 where examples have weights: they mix examples. Leave them out")
     _refuse_augmentation(recipe, data)
 
 

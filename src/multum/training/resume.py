@@ -262,10 +262,11 @@ def _config(run: Run) -> dict[str, Any]:
 
 
 def _checksum(part: Part) -> int:
-    """Of all targets, and of some examples where they are in memory."""
+    """Of all targets and weights, and of some examples where they are in memory."""
     spread = torch.linspace(0, len(part) - 1, min(len(part), 64)).long()
     examples = b"" if part.lazy else part.x[spread].cpu().numpy().tobytes()
-    return zlib.crc32(part.y.cpu().numpy().tobytes() + examples)
+    weights = b"" if part.weights is None else part.weights.cpu().numpy().tobytes()
+    return zlib.crc32(part.y.cpu().numpy().tobytes() + examples + weights)
 
 
 def _expected_size(run: Run) -> int:
