@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from .metrics.cost import Cost, cost
     from .metrics.evaluate import evaluate
+    from .outputs.acquire import acquire
     from .outputs.loss import loss
     from .outputs.prediction import Prediction, RegressionPrediction, predict
     from .papers.reproduce import reproduce
@@ -74,6 +75,7 @@ __all__ = [
     "Swag",
     "TreeNet",
     "__version__",
+    "acquire",
     "check",
     "compare",
     "cost",
@@ -105,6 +107,7 @@ _HOMES = {
     "Prediction": "outputs.prediction",
     "Recipe": "training.recipe",
     "RegressionPrediction": "outputs.prediction",
+    "acquire": "outputs.acquire",
     "check": "checking",
     "compare": "comparing.compare",
     "cost": "metrics.cost",
