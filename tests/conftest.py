@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import gc
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
+
+os.environ["MULTUM_AUTOTUNE"] = "0"  # also of the processes that tests start: bits must not depend on timings
 
 
 @pytest.fixture

@@ -25,6 +25,7 @@ FLOORS = (
     ("checks", "files", "parsing", "rewrite"),
     ("data", "executors", "reports", "thinning"),
     ("layout", "models", "outputs"),
+    ("choice",),
     ("ensemble",),
     ("building", "inside", "optimizing"),
     ("checking", "methods"),

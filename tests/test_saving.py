@@ -294,6 +294,7 @@ def test_an_edit_of_a_module_that_is_not_there(saved):
 NONSENSE = {
     "edits": [5, [5], [{"path": "fc"}], [{"path": "fc", "layer": None, "attributes": {"forward": 3}}]],
     "example": [5, {}, {"shape": [2, 6]}, {"shape": [2**40], "dtype": "float32"}, {"shape": [2, 6], "dtype": "load"}],
+    "executors": [5, None, {"sleeping": "loop"}, {"eval": 5}],
     "folded": [0, None],
     "format": [0, -1, True, 2.5],
     "frozen": [5, [5]],
@@ -340,10 +341,23 @@ def test_every_flipped_bit_is_refused(saved):
 def test_a_file_of_format_1_still_loads_with_a_warning(saved, caplog):
     wanted = multum.load(saved)(X)
     header = header_of(saved)
+    del header["executors"]
+    rewrite(saved, header={**header, "format": 2})
+    assert torch.equal(multum.load(saved)(X), wanted) and not caplog.text
     del header["checksum"]
     rewrite(saved, header={**header, "format": 1})
     assert torch.equal(multum.load(saved)(X), wanted)
     assert "has no checksum" in caplog.text
+
+
+def test_the_executor_of_a_file_is_a_hint_and_no_duty(saved):
+    usual = multum.load(saved).executor
+    other = next(name for name in multum.load(saved).executors if name != usual)
+    rewrite(saved, executors={"eval": other, "training": "of tomorrow"})
+    ens = multum.load(saved)
+    assert (ens.eval().executor, ens.chosen) == (other, None) and ens.latest == {"eval": other}
+    multum.save(ens, saved)
+    assert multum.load(saved).latest == {"eval": other}
 
 
 @pytest.fixture

@@ -10,19 +10,19 @@ from __future__ import annotations
 import logging
 import operator
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from .errors import ConfigError, ExampleError, ExecutorError, did_you_mean
-from .executors import EXECUTORS, REFERENCE, default
+from .choice import Choosing
+from .errors import ConfigError, ExampleError
+from .executors import EXECUTORS
 from .executors.call import call
 from .layout import Layout, first_member
-from .network.copies import full_copy, skeleton, tensors_of
-from .rewrite.dropout import Randomness
+from .network.copies import full_copy, skeleton, tensors_of, trial_copy
+from .rewrite.dropout import Drawing, Randomness
 from .rewrite.walker import Edit, fold, install
 
 __all__ = ["Ensemble"]
@@ -30,7 +30,7 @@ __all__ = ["Ensemble"]
 log = logging.getLogger("multum")
 
 
-class Ensemble(nn.Module):
+class Ensemble(Choosing):
     """Members of one network, run together.
 
     Parameters, buffers and submodules appear under the base network's own names: `state_dict()` has the keys of the
@@ -50,8 +50,6 @@ class Ensemble(nn.Module):
     edits: tuple[Edit, ...]  # how the one-member network differs from the base network
     example: Any  # an example batch without values (meta device)
     randomness: Randomness  # one generator per member, one for what they share
-    chosen: str | None  # the executor that was set, None for the default
-    _warned: bool  # whether the user knows that the executor cannot pool
 
     def __init__(
         self,
@@ -75,7 +73,7 @@ class Ensemble(nn.Module):
         # devices and copies need no translation. Plain __dict__ entries keep clear of a network's own attribute names.
         common = ("_parameters", "_buffers", "_modules", "_non_persistent_buffers_set", "training")
         self.__dict__.update({name: getattr(network, name) for name in common})
-        self.__dict__.update(fields, network=network, chosen=None, _warned=False)
+        self.__dict__.update(fields, network=network, chosen=None, settled={}, latest={}, _warned=False)
 
     # -- running -------------------------------------------------------------------------------------------------------
 
@@ -92,17 +90,12 @@ class Ensemble(nn.Module):
         if not per_member and (not stacked or self._is_one_network()):
             out = call(self.network, {}, x)
             return out.unsqueeze(0).expand(self.members, *out.shape)
-        executor = EXECUTORS[self._runs(per_member)]
+        executor = EXECUTORS[self._runs(x, per_member)]
         if self.training and self.pooled and self.members > 1 and not executor.pools:
             self._warn_of_pooling(executor.name)
         moving = self.tensors(self.layout.moving)
         randomness = self.randomness if self.layout.shared_draws else None
         return executor.run(self.network, stacked, moving, x, self.members, per_member, randomness)
-
-    def _runs(self, per_member: bool) -> str:
-        """The executor of this call: the one in use, unless it cannot run it."""
-        able = self.layout.stacked and not (per_member and self.executor in self.layout.refusals_per_member)
-        return self.executor if able else REFERENCE
 
     def _is_one_network(self) -> bool:
         """Whether the members are samples of one network, and it is being trained: one sample then stands for all."""
@@ -117,37 +110,6 @@ class Ensemble(nn.Module):
         out = out.unflatten(0, (self.members, len(out) // self.members))
         return out if member is None else out[self._index(member)]
 
-    @property
-    def executor(self) -> str:
-        """The executor in use: the chosen one, else the default for this device and mode."""
-        if self.chosen is not None:
-            return self.chosen
-        return default(self.device.type, self.training, self.has_trunk, self.refusals)
-
-    @executor.setter
-    def executor(self, name: str | None) -> None:
-        if name is not None and name not in EXECUTORS:
-            raise ConfigError(
-                f"executor must be {', '.join(map(repr, EXECUTORS))} or None for the default; got {name!r}. "
-                + did_you_mean(str(name), EXECUTORS)
-            )
-        if name is not None and name in self.refusals:
-            raise ExecutorError(
-                f"executor must be able to run the network; got {name!r}, which raises {self.refusals[name]}. "
-                f"Use {' or '.join(map(repr, self.executors))}"
-            )
-        self.__dict__["chosen"] = name
-
-    @property
-    def executors(self) -> tuple[str, ...]:
-        """The executors that can run this network."""
-        return tuple(name for name in EXECUTORS if name not in self.refusals)
-
-    @property
-    def refusals(self) -> Mapping[str, str]:
-        """The executors that cannot run this network, and why."""
-        return self.layout.refusals
-
     def __setattr__(self, name: str, value: Any) -> None:
         # nn.Module would look for children of the network under these names.
         if name == "executor":
@@ -159,15 +121,11 @@ class Ensemble(nn.Module):
         else:
             super().__setattr__(name, value)
 
-    @property
-    def device(self) -> torch.device:
-        first = next(chain(self.parameters(), self.buffers()), None)
-        return first.device if first is not None else torch.device("cpu")
-
     def to(self, *args: Any, **kwargs: Any) -> Ensemble:
         """As any module's; a memory format is that of each member's tensors."""
         device, dtype, non_blocking, memory_format = torch._C._nn._parse_to(*args, **kwargs)
         super().to(device=device, dtype=dtype, non_blocking=non_blocking)
+        self.settled.clear()
         rank = {torch.channels_last: 4, torch.channels_last_3d: 5}.get(memory_format, -1)
         own = set(self.own)
         for name, tensor in tensors_of(self.network).items():
@@ -201,9 +159,20 @@ class Ensemble(nn.Module):
             )
         install(self.network, stacked)
         self.__dict__["members"] = sizes.pop()
+        self.settled.clear()
+        self.latest.clear()
         for name in self.numbers:
             path, _, _ = name.rpartition(".")
             self.network.get_submodule(path).member = torch.arange(self.members, device=self.device)
+
+    def _trial(self) -> Ensemble:
+        network = trial_copy(self.network)
+        drawing = (m.randomness for m in network.modules() if isinstance(m, Drawing))
+        fields = {name: getattr(self, name) for name in ("layout", "members", "method", "task", "edits", "folded")}
+        fields |= {"state": self.state, "example": self.example, "randomness": next(drawing, self.randomness)}
+        trial = Ensemble(network, **fields)
+        trial.__dict__["_warned"] = True
+        return trial
 
     def single(self) -> nn.Module:
         """The one-member network with the first member's tensors, as views: for looking, not for training."""
@@ -220,16 +189,6 @@ class Ensemble(nn.Module):
     def numbers(self) -> frozenset[str]:
         """Names of the members' numbers that dropout layers own; not parameters, never saved."""
         return frozenset(self.layout.numbers)
-
-    @property
-    def has_trunk(self) -> bool:
-        """Whether some weighted layer is computed once for all members."""
-        return self.layout.has_trunk
-
-    @property
-    def pooled(self) -> tuple[str, ...]:
-        """Norms whose shared statistics see every member, under an executor that pools."""
-        return self.layout.pooled
 
     @property
     def shared(self) -> tuple[str, ...]:
@@ -293,19 +252,3 @@ class Ensemble(nn.Module):
                     f"with per_member=True x must be [members, batch, ...] with members={self.members}; "
                     f"got x.shape={tuple(t.shape)}"
                 )
-
-    def _warn_of_pooling(self, executor: str) -> None:
-        if self._warned or torch.compiler.is_compiling():
-            return
-        self.__dict__["_warned"] = True
-        names = ", ".join(self.pooled[:3]) + (f" and {len(self.pooled) - 3} more" if len(self.pooled) > 3 else "")
-        pooling = [name for name, other in EXECUTORS.items() if other.pools]
-        refusals = [f"; {n} cannot run this network: {self.refusals[n]}" for n in pooling if n in self.refusals]
-        log.warning(
-            "executor %r trains norms whose statistics the members share (%s): it normalises each member by its own "
-            "batch and averages the running statistics, where %s pools all members%s",
-            executor,
-            names,
-            " or ".join(map(repr, pooling)),
-            "".join(refusals),
-        )

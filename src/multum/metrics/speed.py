@@ -180,7 +180,7 @@ def _row(name: str, network: nn.Module, x: Any, seconds: list[float], first: lis
         weights=sum(t.nbytes for t in tensors_of(network).values()),
         disk=_disk(network),
         members=network.members if isinstance(network, Ensemble) else 1,
-        executor=_executor(network),
+        executor=_executor(network, x),
         device=str(_device(network)),
         threads=torch.get_num_threads(),
         seconds=tuple(seconds),
@@ -252,11 +252,11 @@ def _disk(network: nn.Module) -> int:
         return path.stat().st_size
 
 
-def _executor(network: nn.Module) -> str:
+def _executor(network: nn.Module, x: Any) -> str:
     if not isinstance(network, Ensemble):
         return ""
-    with eval_mode(network):
-        return network.executor
+    with eval_mode(network), torch.no_grad():
+        return network.settle(x)
 
 
 def _device(network: nn.Module) -> torch.device:

@@ -13,13 +13,15 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..building import TASKS
+from ..choice import MODES
 from ..errors import FileError, did_you_mean, first_line
 from ..methods import METHODS
 from .example import MOST_VALUES, is_int, is_plain, is_spec
 
 __all__ = ["FORMAT", "allowed", "method_of", "parse", "recipe_numbers"]
 
-FORMAT = 2  # 1: without a checksum
+FORMAT = 3
+SINCE = {"checksum": 2, "executors": 3}  # the format that an entry came with, if not the first
 
 LONGEST = 2**24  # characters of a header
 DEEPEST = 12  # lists and dicts inside each other
@@ -67,8 +69,13 @@ def _is_network(value: Any) -> bool:
     return recipe is None or (isinstance(recipe, dict) and set(recipe) == {"name", "keywords"})
 
 
+def _is_hint(value: Any) -> bool:
+    return isinstance(value, dict) and all(mode in MODES and isinstance(name, str) for mode, name in value.items())
+
+
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "edits": ("a list of changes to modules", lambda v: isinstance(v, list) and all(map(_is_edit, v))),
+    "executors": (f"executors by {' and '.join(MODES)}", _is_hint),
     "example": (f"shapes of at most {MOST_VALUES} values", is_spec),
     "folded": ("true or false", lambda v: isinstance(v, bool)),
     "frozen": ("a list of names", _is_names),
@@ -106,12 +113,14 @@ def parse(text: str, path: Any) -> dict[str, Any]:
             f"{path} must have format {FORMAT} or older; got format {version}, written by multum "
             f"{str(wrote or 'of a newer version')[:40]}. Upgrade multum"
         )
-    wanted = {"format", *RULES, *(["checksum"] if version > 1 else [])}
+    wanted = {name for name in ("format", "checksum", *RULES) if version >= SINCE.get(name, 1)}
     if set(header) != wanted:
         lacks, has = (", ".join(sorted(names))[:200] for names in (wanted - set(header), set(header) - wanted))
         differs = " and ".join(filter(None, (lacks and f"no {lacks}", has and f"unknown {has}")))
         raise FileError(f"the header of {path} must be complete; got {differs}. Save the ensemble again")
     for name, (rule, holds) in RULES.items():
+        if name not in wanted:
+            continue
         # Depth first: the rules recurse.
         if _depth(header[name]) > DEEPEST or not holds(header[name]):
             value = str(header[name])[:100]

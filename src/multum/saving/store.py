@@ -71,6 +71,7 @@ def save(ensemble: Ensemble, path: str | os.PathLike) -> None:
         "example": spec_of(ensemble.example),
         "seeds": ensemble.randomness.seeds,
         "training": ensemble.training,
+        "executors": dict(ensemble.latest),
         "other_mode": [n for n, m in ensemble.named_modules() if m.training != ensemble.training],
     }
     if not path.parent.is_dir() or path.is_dir():
@@ -85,7 +86,10 @@ def load(
     network: nn.Module | Callable[[], nn.Module] | None = None,
     device: str | torch.device = "cpu",
 ) -> Ensemble:
-    """Read an ensemble back: same outputs to the last bit, under the same executor (a choice that is not saved).
+    """Read an ensemble back: same outputs to the last bit, under the same executor.
+
+    The executor is measured on this machine, as for any ensemble; where nothing is measured (MULTUM_AUTOTUNE=0), the
+    one that was measured before saving runs, if it can.
 
     Args:
         path: a file that `save` wrote, or the folder of a finished run.
@@ -126,6 +130,7 @@ def load(
             state=state,
         )
         output_of(ens.single(), fold_rows(example, ens.members) if ens.folded else example)
+        ens.latest.update({m: name for m, name in header.get("executors", {}).items() if name in ens.executors})
         ens.randomness.load_state(
             {d: state.cpu() for d, state in random.items() if d == "cpu" or torch.cuda.is_available()}
         )

@@ -21,7 +21,9 @@ from ..outputs.prediction import Prediction, eval_mode
 from ..outputs.regression import RegressionPrediction, fit_noise
 from .batches import stream
 
-__all__ = ["Average", "Best", "held_out_score", "members_means", "refresh_norms", "set_noise"]
+__all__ = ["AT_ONCE", "Average", "Best", "held_out_score", "members_means", "refresh_norms", "set_noise"]
+
+AT_ONCE = 512  # held-out examples in one pass
 
 
 class Average:
@@ -86,7 +88,7 @@ def held_out_score(
     by: str,
     place: Callable[[Tensor], Tensor],
     member: int | None = None,
-    size: int = 512,
+    size: int = AT_ONCE,
 ) -> float:
     """NLL or accuracy of the mixture of all members, or of one, on the validation part, in standardised units; the
     mean by the examples' weights, where they have some.
@@ -141,7 +143,7 @@ def members_means(
     part: Part,
     place: Callable[[Tensor], Tensor],
     member: int | None = None,
-    size: int = 512,
+    size: int = AT_ONCE,
 ) -> tuple[Tensor, Tensor]:
     """What members of one output per target say of a part, and its targets, standardised as the loss takes them.
 

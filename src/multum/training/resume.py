@@ -16,7 +16,7 @@ from ..data.sources import Part
 from ..errors import FileError, TrainingError
 from ..files import prepare_folder, read_json, write_json
 from ..network.copies import tensors_of
-from . import checkpoint
+from . import checkpoint, executing
 from .averaging import Average, Best
 from .devices import agree
 from .reporting import Tally
@@ -47,8 +47,9 @@ def begin(run: Run, folder: Path, resume: bool) -> None:
     run.fabric.barrier()
     newest, config = checkpoint.latest(checkpoints), _config(run)
     if newest is None:
+        executing.settle(run)
         if run.fabric.global_rank == 0:
-            write_json(described, config)
+            write_json(described, {**config, "executors": run.ensemble.latest})
             checkpoint.check_room(checkpoints, _expected_size(run))
         save(run, folder)
         run.keep_state(0)
@@ -116,6 +117,7 @@ def _header(run: Run) -> dict[str, Any]:
         "history": run.history,
         "precision": run.fabric.strategy.precision.state_dict(),
         "threads": torch.get_num_threads(),
+        "executors": dict(run.ensemble.latest),
     }
 
 
@@ -144,6 +146,8 @@ def _check_place(run: Run, header: dict[str, Any]) -> None:
             raise _Unfit(f"{name}={header[name]!r}, which is not within 0 and {most}")
     if header["step"] != header["epoch"] * per_epoch + header["first"] or header["born"] > header["moves"]:
         raise _Unfit(f"step {header['step']} in epoch {header['epoch']} of {per_epoch} steps each")
+    if not isinstance(header.get("executors", {}), dict):
+        raise _Unfit(f"executors={header['executors']!r}")
     tally, history = header["tally"], header["history"]
     if not isinstance(tally, list) or [len(sums) for sums in tally] != [4] * run.fabric.world_size:
         raise _Unfit(f"sums of {len(tally)} processes")
@@ -221,6 +225,7 @@ def _restore(run: Run, groups: dict[str, dict[str, Tensor]], header: dict[str, A
     if own and next(iter(own.values())).shape[0] != ens.members:
         ens.regrow(own)
         run.adopt_members()
+    executing.restore(run, header.get("executors", {}))  # runs of earlier versions had the table's
     with torch.no_grad():
         present = tensors_of(ens.network)
         for name, value in groups["net"].items():

@@ -17,10 +17,11 @@ from ..data.given import as_data
 from ..data.rows import Stream
 from ..ensemble import Ensemble
 from ..errors import ConfigError
+from ..executors.choosing import fixed
 from ..files import prepare_folder
 from ..network.copies import tensors_of
 from ..saving import save as save_model
-from . import checkpoint, resume
+from . import checkpoint, executing, resume
 from .averaging import Average, Best, held_out_score, refresh_norms, set_noise
 from .batches import Step, batches_of, stream
 from .criterion import criterion_for
@@ -200,6 +201,7 @@ class Run:
             self.born = self.moves
             self.average, self.best = Average(), Best()  # of members that are no more
             self.adopt_members()
+            executing.settle(self)
         self.history.append({**row, **self.tally.times()})
         if within == self.recipe.epochs or self.stalled:
             self._settle(alone)
@@ -254,7 +256,10 @@ class Run:
             if self.out is not None:
                 resume.begin(self, self.out, self.resume)
                 self.log = opened.enter_context(closing(Log(self.out, self.tensorboard, shown=len(self.history))))
+            else:
+                executing.settle(self)
             self.ensemble.train()
+            opened.enter_context(fixed())
             opened.enter_context(self.interrupts)
             opened.enter_context(self.bar)
             self.opened = opened.pop_all()
