@@ -17,7 +17,7 @@ PICTURE = ROOT / "docs" / "packages.svg"
 FRONT_DOORS = ("__init__", "__main__")  # they import nearly everything, and nothing imports them
 STOREYS = {  # a part that is not named here belongs to the library
     "papers": ("papers",),
-    "applications": ("cli", "comparing", "estimators", "export", "lightning", "plan", "reports"),
+    "applications": ("benching", "cli", "comparing", "estimators", "exporting", "lightning", "plans", "reports"),
     "runs": ("runs",),
     "library": (),
 }
