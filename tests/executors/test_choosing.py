@@ -32,10 +32,10 @@ class Clock:
         return self.now
 
     def timed(self, name: str, run: Callable) -> Callable:
-        def advance(executor, *args):
+        def advance(*args):
             self.now += self.costs[name]
             self.runs.append(name)
-            return run(executor, *args)
+            return run(*args)
 
         return advance
 
@@ -47,8 +47,8 @@ def clock(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Clock]:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     clock = Clock()
     monkeypatch.setattr(choosing, "clock", clock)
-    for name, run in [(name, type(executor).run) for name, executor in EXECUTORS.items()]:
-        monkeypatch.setattr(type(EXECUTORS[name]), "run", clock.timed(name, run))
+    for name, executor in EXECUTORS.items():
+        monkeypatch.setattr(executor, "run", clock.timed(name, executor.run))
     remembered._HERE.clear()
     yield clock
     remembered._HERE.clear()
@@ -149,7 +149,7 @@ def test_an_executor_that_fails_is_left_out_and_nothing_is_kept(clock: Clock, mo
 
     ens = ensemble(clock)
     with caplog.at_level(logging.INFO, "multum"):
-        monkeypatch.setattr(type(EXECUTORS["grouped"]), "run", refuse)
+        monkeypatch.setattr(EXECUTORS["grouped"], "run", refuse)
         ens(X)
     assert ens.executor == "vmap" and "'grouped' was not measured: OutOfMemoryError: no room" in caplog.text
     assert not remembered.file().exists()

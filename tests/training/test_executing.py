@@ -44,14 +44,14 @@ def runs_of(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool, int]]:
     runs: list[tuple[str, bool, int]] = []
 
     def noted(name, run):
-        def call(self, network, stacked, moving, x, *rest):
+        def call(network, stacked, moving, x, *rest):
             runs.append((name, network.training, x.shape[-2]))
-            return run(self, network, stacked, moving, x, *rest)
+            return run(network, stacked, moving, x, *rest)
 
         return call
 
-    for name, run in [(name, type(e).run) for name, e in EXECUTORS.items()]:
-        monkeypatch.setattr(type(EXECUTORS[name]), "run", noted(name, run))
+    for name, executor in EXECUTORS.items():
+        monkeypatch.setattr(executor, "run", noted(name, executor.run))
     return runs
 
 
