@@ -20,6 +20,7 @@ from .choice import Choosing
 from .errors import ConfigError, ExampleError
 from .executors import EXECUTORS
 from .executors.call import call
+from .executors.holders import tensors_named
 from .layout import Layout, first_member
 from .network.copies import full_copy, skeleton, tensors_of, trial_copy
 from .rewrite.dropout import Drawing, Randomness
@@ -222,14 +223,7 @@ class Ensemble(Choosing):
 
     def tensors(self, names: Sequence[str]) -> dict[str, Tensor]:
         """These parameters and buffers by name."""
-        tensors = {}
-        for name in names:
-            path, _, attribute = name.rpartition(".")
-            module = self.network.get_submodule(path)
-            tensors[name] = (
-                module._parameters[attribute] if attribute in module._parameters else module._buffers[attribute]
-            )
-        return tensors  # type: ignore[return-value]
+        return tensors_named(self.network, tuple(names))
 
     def _index(self, index: int) -> int:
         try:

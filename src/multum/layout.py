@@ -3,14 +3,15 @@
 usage      what depends on the member, by following the own tensors through one run
 layers     multum's own norm and dropout take the place of the native ones
 names      own tensors, members' numbers, moving buffers, norms that pool
-refusals   the executors that cannot run it, by trying them
+refusals   the executors that cannot run it, by trying them when they are asked for
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -52,7 +53,7 @@ class Layout:
     refusals: Mapping[str, str] = field(default_factory=dict)  # executor -> why it cannot run this network
     refusals_per_member: Mapping[str, str] = field(default_factory=dict)  # ... where every member has its own input
 
-    @property
+    @cached_property
     def stacked(self) -> tuple[str, ...]:
         """Everything with a member axis."""
         return (*self.own, *self.numbers)
@@ -96,22 +97,68 @@ def lay_out(
     )
     if not layout.stacked:
         return layout
-    refusals = _refusals(network, layout, two_rows(example), members, per_member=False)
-    layout = replace(layout, refusals=refusals, refusals_per_member=refusals)
+    refusals = Refusals(network, layout, two_rows(example), per_member=False)
     # What is computed once for all members no longer is when each of them brings an input of its own.
-    if layout.has_trunk or (usage is None and not apart):
-        inputs = tree_map_only(Tensor, lambda t: t.expand(members, *t.shape), two_rows(example))
-        more = _refusals(network, layout, inputs, members, per_member=True)
-        layout = replace(layout, refusals_per_member=refusals | more)
-    return layout
+    differs = layout.has_trunk or (usage is None and not apart)
+    per_member = Refusals(network, layout, two_rows(example), per_member=True, before=refusals) if differs else refusals
+    # An executor that may be the default must not turn out to refuse in the middle of the work.
+    device = next(iter(tensors_of(network).values())).device.type
+    for name, executor in EXECUTORS.items():
+        if any(executor.suits(device, training, layout.has_trunk) for training in (True, False)):
+            per_member.get(name)
+    return replace(layout, refusals=refusals, refusals_per_member=per_member)
 
 
-def _refusals(network: nn.Module, layout: Layout, x: Any, members: int, *, per_member: bool) -> dict[str, str]:
-    """Why executors cannot run the network, for those that are not known to refuse it."""
-    modes = (False,) if layout.samples and not per_member else (True, False)
-    trial = (network, layout.stacked, layout.moving, x, members, per_member, modes)
-    reasons = {name: e.refusal(*trial) for name, e in EXECUTORS.items() if name not in layout.refusals}
-    return {name: reason for name, reason in reasons.items() if reason}
+class Refusals(Mapping[str, str]):
+    """Why executors cannot run a network, by name; each is tried when first asked for.
+
+    Args:
+        x: two rows of the example.
+        before: refusals that hold here, too.
+    """
+
+    def __init__(
+        self, network: nn.Module, layout: Layout, x: Any, *, per_member: bool, before: Mapping[str, str] | None = None
+    ):
+        self.network, self.layout, self.x, self.per_member = network, layout, x, per_member
+        self.before = {} if before is None else before
+        self.reasons: dict[str, str | None] = {}
+        self.dtype = _dtype(network)
+
+    def reason(self, name: str) -> str | None:
+        if name not in self.reasons:
+            self.reasons[name] = self.before.get(name) or self.tried(name)
+        return self.reasons[name]
+
+    def tried(self, name: str) -> str | None:
+        """The network may have moved since, to another device or dtype, and may have other members."""
+        tensors = tensors_of(self.network)
+        members = len(tensors[self.layout.stacked[0]])
+        device, dtype = tensors[self.layout.stacked[0]].device, _dtype(self.network)
+        x = tree_map_only(Tensor, lambda t: t.to(device, dtype if t.dtype == self.dtype else None), self.x)
+        if self.per_member:
+            x = tree_map_only(Tensor, lambda t: t.expand(members, *t.shape), x)
+        modes = (False,) if self.layout.samples and not self.per_member else (True, False)
+        names = self.layout.stacked, self.layout.moving
+        with torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False):
+            return EXECUTORS[name].refusal(self.network, *names, x, members, self.per_member, modes)
+
+    def __getitem__(self, name: str) -> str:
+        reason = self.reason(name) if name in EXECUTORS else None
+        if reason is None:
+            raise KeyError(name)
+        return reason
+
+    def __iter__(self) -> Iterator[str]:
+        return (name for name in EXECUTORS if self.reason(name) is not None)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def _dtype(network: nn.Module) -> torch.dtype | None:
+    """Of the network's first number."""
+    return next((t.dtype for t in tensors_of(network).values() if t.is_floating_point()), None)
 
 
 def first_member(network: nn.Module, stacked: Iterable[str]) -> nn.Module:

@@ -55,8 +55,10 @@ def ens(toy) -> multum.Ensemble:
 
 
 def test_it_can_be_chosen(toy, ens):
-    assert toy.calls == 2  # tried at construction, in training and in eval mode
+    assert toy.calls == 0  # no default: tried when somebody asks
     assert ens.executors == tuple(EXECUTORS) and EXECUTORS["toy"] is toy
+    assert toy.calls == 2  # in training and in eval mode, once
+    assert "toy" in ens.executors and toy.calls == 2
     ens.eval().executor = "toy"
     assert ens.executor == "toy"
     torch.testing.assert_close(ens(X), torch.stack([ens.member(i)(X) for i in range(3)]))

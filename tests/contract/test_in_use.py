@@ -216,9 +216,11 @@ def check_that_checkpoints_change_nothing(network: str, row: Row, x: Any, reentr
                 weighted(out).backward()
             gradients = {n: p.grad for n, p in trial.named_parameters() if p.requires_grad}
             traces.append({"out": out, **gradients, **dict(trial.named_buffers())})
+        # A network with a block that runs again is run by vmap, where the plain one may have run side by side.
+        bars = {"rtol": 1e-10, "atol": 1e-10} if executor == "grouped" else {"rtol": 0, "atol": 0}
         for n, tensor in traces[0].items():
             where = f"{executor}, {n}: "
-            torch.testing.assert_close(traces[1][n], tensor, rtol=0, atol=0, msg=lambda m, w=where: w + m)
+            torch.testing.assert_close(traces[1][n], tensor, **bars, msg=lambda m, w=where: w + m)
 
 
 # -- memory formats and devices ----------------------------------------------------------------------------------------

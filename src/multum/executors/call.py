@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_map_only
 
 from ..errors import NetworkError
 from ..network.copies import arguments
+from .holders import holders_of
 from .recompute import recomputable
 
 __all__ = ["call", "take"]
@@ -32,9 +33,13 @@ def call(
         around: makes a context like the one that this runs in, where the network checkpoints blocks for backward.
     """
     args, kwargs = arguments(x)
-    current = dict(tensors)
-    with nullcontext() if torch.compiler.is_compiling() else recomputable(network, tensors, around):
+    if torch.compiler.is_compiling():
+        current = dict(tensors)
         out = functional_call(network, current, args, kwargs)
+    else:
+        holders = holders_of(network, tuple(tensors))
+        with recomputable(network, tensors, around), holders.exchanged(tensors) as current:
+            out = network(*args, **kwargs)
     if not isinstance(out, Tensor):
         raise NetworkError(
             f"network must return one tensor; got {type(out).__name__} in {'training' if network.training else 'eval'} "

@@ -24,6 +24,7 @@ from ..network.trace import plain_attention
 from ..rewrite.dropout import Randomness
 from .base import Executor
 from .call import call
+from .holders import tensors_named
 
 __all__ = ["Vmap"]
 
@@ -83,7 +84,8 @@ class Vmap(Executor):
 def _contiguous_weights(network: nn.Module) -> dict[str, Tensor]:
     """The weights in another memory format. Under vmap, group norm and others raise on anything that is not contiguous;
     from contiguous inputs and weights the network computes what it was tried on."""
-    return {name: p.contiguous() for name, p in network.named_parameters() if not p.is_contiguous()}
+    parameters = tensors_named(network, None)
+    return {name: p.contiguous() for name, p in parameters.items() if not p.is_contiguous()}
 
 
 @contextmanager

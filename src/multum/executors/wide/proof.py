@@ -2,32 +2,39 @@
 
 The network runs twice without values (meta device), for one member and for all. Its layers, which have wide forms, are
 not looked into. Everything else must be the same operations with the same settings on tensors of the same origin, whose
-shapes differ by the factor `members` in one dimension, and must have a rule in `wide_rules` that keeps the members
+shapes differ by the factor `members` in one dimension, and must have a rule in `rules` that keeps the members
 apart. What reads a value, draws random numbers or has no rule is no proof.
 """
 
 from __future__ import annotations
 
+import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from ..network.copies import run, tensors_of
-from .wide_layers import NotWide, WideLayer
-from .wide_rules import SIZED, Operation, place_of_output
+from ...network.copies import run, tensors_of
+from .layers import NotWide, WideLayer
+from .rules import SIZED, Operation, place_of_output
 
-__all__ = ["Proof", "prove"]
+__all__ = ["Proof", "prove", "states_of", "unchanged"]
 
 
 class Proof(NamedTuple):
-    """Where the members are: in the network's output, and in the inputs of its layers (None: common to all)."""
+    """Where the members are: in the network's output, and in the inputs of its layers (None: common to all).
+
+    `overwriting` are the layers whose inputs nobody else needs, neither the network nor its gradient.
+    """
 
     output: int
     inputs: dict[str, int | None]
+    overwriting: set[str]
 
 
 class Step(NamedTuple):
@@ -163,10 +170,12 @@ def prove(
         own: names of the tensors that members own.
     """
     member, wide = networks
+    state = _random_state()
     first = Recorder(member, inputs[0])
     for path in layers:
         module: Any = member.get_submodule(path)
         module.__dict__["forward"] = _watched(first, path, module)
+    before = states_of(member)
     with first:
         expected = run(member, inputs[0])
     second = Prover(wide, inputs[1], first.steps, members, own)
@@ -179,7 +188,26 @@ def prove(
     place = second.place(out.shape, expected.shape)
     if place is None or second.origin(out) != first.origin(expected):
         raise NotWide("the output is not each member's")
-    return Proof(place, second.inputs)
+    if _random_state() != state:
+        raise NotWide("the network draws random numbers of Python or numpy")
+    if not unchanged(before):
+        raise NotWide("the network keeps what it computes in its modules")
+    return Proof(place, second.inputs, _overwriting(first.steps, first.origin(expected), layers))
+
+
+def _overwriting(steps: list[Step], output: Any, layers: Mapping[str, WideLayer]) -> set[str]:
+    """The layers that always get a new tensor which is used once."""
+    uses = Counter(origin for step in steps for origin in step.origins if _is_output(origin))
+    uses[output] += 1
+
+    def spare(origin: Any) -> bool:
+        if not _is_output(origin) or uses[origin] != 1:
+            return False
+        name = steps[origin[0]].name
+        return layers[name].fresh if isinstance(name, str) else name is torch.ops.aten.add.Tensor
+
+    needing = {step.name for step in steps if isinstance(step.name, str) and not spare(step.origins[0])}
+    return set(layers) - needing
 
 
 def _watched(recorder: Recorder, path: str, module: Any) -> Callable[[Tensor], Tensor]:
@@ -194,6 +222,30 @@ def _proving(prover: Prover, path: str, layer: WideLayer) -> Callable[[Tensor], 
         return prover.layer(path, x, layer.forward)
 
     return forward
+
+
+def states_of(network: nn.Module) -> list[tuple[dict, dict]]:
+    """What decides what a network does: its modules' attributes and children, as they are and as they were."""
+    places: list[Any] = [module.__dict__ for module in network.modules()]
+    places += [module._modules for module in network.modules() if module._modules]
+    return [(place, dict(place)) for place in places]
+
+
+def unchanged(states: list[tuple[dict, dict]]) -> bool:
+    try:
+        return all(now == then for now, then in states)
+    except (RuntimeError, ValueError):  # tensors or arrays that cannot be compared: others than before
+        return False
+
+
+def _random_state() -> Any:
+    _, keys, position, *_ = np.random.get_state()
+    return random.getstate(), keys.tobytes(), position  # type: ignore[union-attr]
+
+
+def _is_output(origin: Any) -> bool:
+    """Whether something comes from an earlier step: (its number, which output)."""
+    return isinstance(origin, tuple) and isinstance(origin[0], int)
 
 
 def _tensors(tree: Any) -> list[Tensor]:

@@ -1,7 +1,7 @@
 """A network run once for all members side by side in its channels, with no interpreter between its operations.
 
 The user's own forward runs as it is; while it does, the layers that hold tensors work on [batch, members * channels,
-...] (`wide_layers`). That this is what one member after another would give is proved beforehand (`wide_proof`), for the
+...] (`layers`). That this is what one member after another would give is proved beforehand (`proof`), for the
 kind of input, the mode, and the network as it stands: a module that is changed later is proved again.
 """
 
@@ -19,11 +19,13 @@ from torch._C import _functorch as functorch
 from torch.nn.modules.module import _has_any_global_hook
 from torch.utils._pytree import tree_flatten, tree_map_only
 
-from ..errors import first_line
-from ..network.copies import run, skeleton
-from .recompute import refusing
-from .wide_layers import NotWide, WideLayer, wide_layer
-from .wide_proof import Proof, prove
+from ...errors import first_line
+from ...network.copies import run, skeleton
+from ..holders import Place, holders_of
+from ..recompute import refusing
+from .forms import wide_layer
+from .layers import NotWide, WideLayer
+from .proof import Proof, prove, states_of, unchanged
 
 __all__ = ["Wide", "wide_of"]
 
@@ -38,12 +40,6 @@ class Verdict(NamedTuple):
 
     proof: Proof | str
     states: list[tuple[dict, dict]]
-
-    def holds(self) -> bool:
-        try:
-            return all(now == then for now, then in self.states)
-        except (RuntimeError, ValueError):  # two tensors or arrays that cannot be compared: another than before
-            return False
 
 
 class Wide:
@@ -72,7 +68,7 @@ class Wide:
     def apply(self, network: nn.Module, proof: Proof, x: Any) -> Tensor:
         layers = self.parts.layers
         for path, layer in layers.items():
-            layer.place = proof.inputs.get(path)
+            layer.place, layer.overwrites = proof.inputs.get(path), path in proof.overwriting
             layer.module.__dict__["forward"] = layer.forward
         try:
             out = run(network, x)
@@ -96,14 +92,14 @@ class Wide:
             return "a hook would see all members' tensors at once"
         key = (network.training, torch.is_grad_enabled(), per_member, _kind(x, per_member))
         verdict = self.verdicts.get(key)
-        if verdict is not None and verdict.holds():
+        if verdict is not None and unchanged(verdict.states):
             return verdict.proof
         if self.proofs == _LIMIT:
             return f"the network or the shape of its input has changed {_LIMIT} times"
         if verdict is not None:  # somebody changed the network
             self.parts = Parts.of(network, stacked, members)
         self.proofs += 1
-        self.verdicts[key] = Verdict(self.parts.proof(network, x, per_member), _states(network))
+        self.verdicts[key] = Verdict(self.parts.proof(network, x, per_member), states_of(network))
         return self.verdicts[key].proof
 
 
@@ -113,7 +109,7 @@ class Parts:
     def __init__(self, members: int = 0) -> None:
         self.members = members
         self.layers: dict[str, WideLayer] = {}
-        self.holders: list[tuple[dict, str, str]] = []  # dictionary, attribute, and name of every stacked tensor
+        self.places: list[Place] = []  # of the stacked tensors
         self.hooks: list[dict] = []
         self.refusal = ""
 
@@ -121,13 +117,9 @@ class Parts:
     def of(cls, network: nn.Module, stacked: Mapping[str, Tensor], members: int) -> Parts:
         parts = cls(members)
         modules = dict(network.named_modules())
-        for name in stacked:
-            path, _, attribute = name.rpartition(".")
-            module = modules[path]
-            place: Any = module._parameters if attribute in module._parameters else module._buffers
-            parts.holders.append((place, attribute, name))
+        parts.places = holders_of(network, tuple(stacked)).places
         parts.hooks = [getattr(module, kind) for module in modules.values() for kind in _HOOKS]
-        own = {id(place[attribute]) for place, attribute, _ in parts.holders}
+        own = parts.own()
         try:
             parts.layers = {
                 path: layer for path, m in modules.items() if (layer := _layer(m, own, members)) is not None
@@ -140,21 +132,25 @@ class Parts:
 
     def hold(self, stacked: Mapping[str, Tensor]) -> bool:
         """Whether these are the network's own stacked tensors."""
-        return len(stacked) == len(self.holders) and all(
-            place[attribute] is stacked.get(name) for place, attribute, name in self.holders
+        return len(stacked) == len(self.places) and all(
+            dictionary[attribute] is stacked.get(name) for name, dictionary, attribute in self.places
         )
+
+    def own(self) -> set[int]:
+        """The stacked tensors, by identity: a tied one has several names."""
+        return {id(dictionary[attribute]) for _, dictionary, attribute in self.places}
 
     def proof(self, network: nn.Module, x: Any, per_member: bool) -> Proof | str:
         if any(isinstance(t, Tensor) and t.numel() == 0 for t in tree_flatten(x)[0]):
             return "the batch is empty"
-        own = {id(place[attribute]) for place, attribute, _ in self.holders}
+        own = self.own()
         member = skeleton(network, lambda t: _empty(t[0] if id(t) in own else t))
         wide = skeleton(network, _empty)
         modules = dict(wide.named_modules())
         layers = {path: type(f)(modules[path], f.own, self.members) for path, f in self.layers.items()}
         x = tree_map_only(Tensor, _empty, x)
         inputs = (tree_map_only(Tensor, lambda t: t[0], x), side_by_side(x)) if per_member else (x, x)
-        names = {name for _, _, name in self.holders}
+        names = {place.name for place in self.places}
         try:
             with torch.random.fork_rng(), refusing(NotWide("the network checkpoints blocks")):
                 return prove((member, wide), inputs, layers, names, self.members)
@@ -183,13 +179,6 @@ def _kind(x: Any, per_member: bool) -> Any:
         return str(spec), *(_kind(leaf, per_member) if isinstance(leaf, Tensor) else repr(leaf) for leaf in leaves)
     rows = 1 if per_member else 0
     return min(x.shape[rows], 2), x.shape[rows + 1 :], x.dtype
-
-
-def _states(network: nn.Module) -> list[tuple[dict, dict]]:
-    """What decides what a network does: its modules' attributes and children, now and as they were."""
-    places: list[Any] = [module.__dict__ for module in network.modules()]
-    places += [module._modules for module in network.modules() if module._modules]
-    return [(place, dict(place)) for place in places]
 
 
 _WIDE: weakref.WeakKeyDictionary[nn.Module, Wide] = weakref.WeakKeyDictionary()

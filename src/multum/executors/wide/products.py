@@ -1,0 +1,226 @@
+"""Convolutions and linear layers of all members side by side: as they are, scaled, or with computed weights."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...rewrite.templates import COEFFICIENTS, EMBEDDING, TEMPLATES, windows
+from .layers import NotWide, WideLayer
+
+__all__ = [
+    "WideCarved",
+    "WideConvolution",
+    "WideEmbedded",
+    "WideGroupedLinear",
+    "WideLinear",
+    "WideMasked",
+    "WideMixed",
+    "WideProduct",
+    "WideRankOne",
+    "WideTransposed",
+]
+
+
+class WideProduct(WideLayer):
+    """A convolution or a linear layer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.own:
+            return self.as_rows(x, self.plain) if self.holds_members(x, self.inputs) else self.plain(x)
+        weight = self.own_weight()
+        if weight is not None:
+            return self.multiply(x, weight, self.vector("bias"))
+        y = self.shared(x if self.holds_members(x, self.inputs) else self.spread(x))
+        return self.biased(y)
+
+    @property
+    def inputs(self) -> int:
+        """Input channels of one member."""
+        raise NotImplementedError
+
+    def own_weight(self) -> Tensor | None:
+        """Each member's weight [members, ...]; None where they share one."""
+        return self.module._parameters["weight"] if "weight" in self.own else None
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """By each member's weight; x holds all members or is common to them."""
+        raise NotImplementedError
+
+    def shared(self, x: Tensor) -> Tensor:
+        """By the weight that members share, without the bias; x holds all members."""
+        raise NotImplementedError
+
+    def biased(self, y: Tensor) -> Tensor:
+        bias = self.vector("bias")
+        return y if bias is None else y + self.along(bias, y)
+
+    def along(self, vector: Tensor, x: Tensor) -> Tensor:
+        """A vector of all members' channels, to multiply or add to x."""
+        return vector if self.axis == -1 else vector.view(-1, *(1 for _ in x.shape[2:]))
+
+    def scaled(self, x: Tensor, name: str, channels: int) -> Tensor:
+        """Every member's channels times its own vector; x holds all members or is common to them."""
+        vector = self.vector(name)
+        assert vector is not None
+        if self.holds_members(x, channels):
+            return x * self.along(vector, x)
+        axis = self.axis % x.ndim
+        each = vector.view(self.members, channels, *(1 for _ in x.shape[axis + 1 :]))
+        return (x.unsqueeze(axis) * each).flatten(axis, axis + 1)
+
+
+class WideConvolution(WideProduct):
+    RUN: ClassVar[dict[int, Any]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+
+    def check(self) -> None:
+        self.run = self.RUN[len(self.module.kernel_size)]
+        self.fresh = "weight" in self.own
+
+    @property
+    def inputs(self) -> int:
+        return self.module.in_channels
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+        module = self.module
+        padding = module.padding
+        if module.padding_mode != "zeros":
+            x = F.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
+            padding = 0
+        return self.run(x, weight, bias, module.stride, padding, module.dilation, groups)
+
+    def all_outputs(self, weight: Tensor) -> Tensor:
+        """The kernels of all members as those of one layer in one group."""
+        return weight.flatten(0, 1)
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if x.ndim != weight.ndim - 1:
+            raise NotWide("a convolution must get a batch")
+        groups = self.module.groups
+        wide = self.holds_members(x, self.module.in_channels)
+        if not wide and groups == 1:
+            return self.convolve(x, self.all_outputs(weight), bias, 1)
+        return self.convolve(x if wide else self.spread(x), weight.flatten(0, 1), bias, self.members * groups)
+
+    def shared(self, x: Tensor) -> Tensor:
+        weight = self.module.weight
+        return self.as_rows(x, lambda rows: self.convolve(rows, weight, None, self.module.groups))
+
+
+class WideTransposed(WideConvolution):
+    RUN: ClassVar[dict[int, Any]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+        module = self.module
+        return self.run(x, weight, bias, module.stride, module.padding, module.output_padding, groups, module.dilation)
+
+    def all_outputs(self, weight: Tensor) -> Tensor:
+        return weight.movedim(0, 1).flatten(1, 2)
+
+
+class WideLinear(WideProduct):
+    axis = -1
+
+    @property
+    def inputs(self) -> int:
+        return self.module.in_features
+
+    def as_rows(self, x: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
+        return run(x.unflatten(-1, (self.members, -1))).flatten(-2)
+
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        if x.ndim < 2:
+            raise NotWide("a linear layer must get a batch")
+        if self.holds_members(x, self.inputs):
+            return self.batched(x, weight, bias)
+        return F.linear(x, weight.flatten(0, 1), bias)
+
+    def batched(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """One batched product. Shape: weight [groups, outputs, inputs], x [..., groups * inputs]."""
+        groups, _, inputs = weight.shape
+        factors = x.reshape(-1, groups, inputs).transpose(0, 1), weight.transpose(1, 2)
+        y = torch.bmm(*factors) if bias is None else torch.baddbmm(bias.view(groups, 1, -1), *factors)
+        return y.transpose(0, 1).reshape(*x.shape[:-1], -1)
+
+    def shared(self, x: Tensor) -> Tensor:
+        weight = self.module.weight
+        return self.as_rows(x, lambda rows: F.linear(rows, weight))
+
+
+# -- layers of multum's methods: each goes before the layer that it changes ------------------------------------------
+
+
+class WideGroupedLinear(WideLinear):
+    def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        x = x if self.holds_members(x, self.inputs) else self.spread(x)
+        return self.batched(x, weight.reshape(self.members * self.module.groups, -1, weight.shape[2]), bias)
+
+    def shared(self, x: Tensor) -> Tensor:
+        raise NotWide("a linear layer in groups must be each member's")
+
+
+class WideRankOne(WideProduct):
+    """Input and output channels are scaled, and the weight is all members'."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.shared(self.scaled(x, "r", self.inputs))
+        return self.biased(self.scaled(y, "s", y.shape[self.axis] // self.members))
+
+
+class WideMasked(WideProduct):
+    """Channels are masked, and weight and bias are all members'."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        module = self.module
+        if module.side == "inputs":
+            return self.as_rows(self.scaled(x, "mask", self.inputs), self.unmasked)
+        wide = self.holds_members(x, self.inputs)
+        y = self.as_rows(x, self.unmasked) if wide else self.unmasked(x)
+        return self.scaled(y, "mask", y.shape[self.axis] // self.members if wide else y.shape[self.axis])
+
+    def unmasked(self, x: Tensor) -> Tensor:
+        return self.module.plain.forward(self.module, x)
+
+
+class _WideGenerated(WideProduct):
+    """A weight that is combined from templates which all members share; members own what combines them."""
+
+    combining: ClassVar[str] = COEFFICIENTS
+
+    def own_weight(self) -> Tensor | None:
+        return self.combined(getattr(self.module, self.combining)) if self.combining in self.own else None
+
+    def combined(self, coefficients: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class WideMixed(_WideGenerated):
+    def combined(self, coefficients: Tensor) -> Tensor:
+        templates = self.module.bank.templates
+        numbers = self.module._buffers[TEMPLATES]
+        if TEMPLATES not in self.own:
+            numbers = numbers.expand(self.members, -1)
+        every = coefficients.new_zeros(self.members, templates.shape[0]).scatter_add(1, numbers, coefficients)
+        return torch.mm(every, templates.flatten(1)).view(self.members, *templates.shape[1:])
+
+
+class WideEmbedded(_WideGenerated):
+    combining = EMBEDDING
+
+    def combined(self, coefficients: Tensor) -> Tensor:
+        templates = self.module.bank.templates
+        rows = coefficients.transpose(1, 2).flatten(0, 1)  # [members * chunks, templates]
+        chunks = torch.mm(rows, templates.flatten(1)).view(self.members, -1, *templates.shape[1:]).unbind(1)
+        return torch.cat(chunks, self.module.inputs + 1) if len(chunks) > 1 else chunks[0]
+
+
+class WideCarved(_WideGenerated):
+    def combined(self, coefficients: Tensor) -> Tensor:
+        module = self.module
+        cut = torch.cat(windows(module.bank.templates, module.start, module.count * math.prod(module.shape)))
+        return torch.mm(coefficients, cut.view(module.count, -1)).view(self.members, *module.shape)
