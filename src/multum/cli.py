@@ -250,7 +250,7 @@ def evaluate(
 
 @app.command()
 def predict(
-    run: RunFolder,
+    run: Annotated[Path, Argument(help="A run folder, a saved model (.safetensors), or an exported one (.onnx)")],
     file: Annotated[
         Path,
         Argument(help="A csv or parquet table, an npz or npy array, an image, a folder of images; - for stdin"),
@@ -273,19 +273,20 @@ def predict(
 ) -> None:
     """Label, probabilities, uncertainty and abstention for every row of a file.
 
-    The run folder is all it takes: thresholds and temperatures are fitted on what the run held out. Rows are written as
-    they are predicted, so that a file may be larger than the memory.
+    The run folder is all it takes: thresholds and temperatures are fitted on what the run held out; an exported model
+    has them inside. Rows are written as they are predicted, so that a file may be larger than the memory.
 
     Example: multum predict runs/deep new.csv --coverage 0.9 --out answers.csv
 
     Example: multum predict runs/deep new.csv --conformal 0.9 --members --out answers.parquet
     """
     options = without(locals(), "run", "file", "out", "as_json")
+    from .exporting.predicting import predict_frames
     from .runs import predict as prediction
 
     if probabilities is None:
         options["probabilities"] = as_json or out is not None
-    frames = prediction.predict_frames(run, file, **options, progress=watched(as_json))
+    frames = predict_frames(run, file, **options, progress=watched(as_json))
     if out is not None:
         show(f"{prediction.write(frames, out)}; written: {out}", wrap=False, stderr=as_json)
     elif as_json:

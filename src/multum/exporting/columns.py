@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.columns import Column, as_numbers, as_words
+from ..data.columns import Column
 from ..data.tables import Table
 
-__all__ = ["NOT_THERE", "TableCells", "cells_of", "codes_of_words", "words_of_cells", "words_of_frame"]
+__all__ = ["NOT_THERE", "TableCells", "cells_of", "codes_of_words", "words_of_cells"]
 
 # What `pandas.read_csv` takes for a missing cell, and the question mark that multum adds.
 NOT_THERE = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A")
@@ -77,18 +77,4 @@ def words_of_cells(table: Table, cells: Tensor) -> dict[str, np.ndarray]:
         else:
             words = [*column.categories, *([""] if column.missing else []), "(a text that training never saw)"]
             inputs[column.name] = np.array(words, dtype=object)[values.astype(np.int64)]
-    return inputs
-
-
-def words_of_frame(table: Table, frame: Any) -> dict[str, np.ndarray]:
-    """The inputs of an ONNX file, by column, of rows that `Table.frames` read."""
-    table.encode(frame)  # refuses what is no row of this table
-    inputs: dict[str, Any] = {}
-    for column in table.columns:
-        series = frame[column.name]
-        if column.categories is None:
-            inputs[column.name] = as_numbers(series).values
-        else:
-            codes, words = as_words(series)
-            inputs[column.name] = np.array([*words, ""], dtype=object)[codes]
     return inputs

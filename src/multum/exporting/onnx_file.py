@@ -154,6 +154,11 @@ class OnnxModel:
         return [value.name for value in self.session.get_inputs()]
 
     @property
+    def outputs(self) -> list[str]:
+        """Their names."""
+        return [value.name for value in self.session.get_outputs()]
+
+    @property
     def metadata(self) -> dict[str, Any]:
         """What `multum.export` wrote; a FileError where the file is not of multum."""
         text = self.session.get_modelmeta().custom_metadata_map.get(KEY)
@@ -162,8 +167,7 @@ class OnnxModel:
         return json.loads(text)
 
     def __call__(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        names = [value.name for value in self.session.get_outputs()]
-        return dict(zip(names, self.session.run(names, dict(inputs)), strict=True))
+        return dict(zip(self.outputs, self.session.run(self.outputs, dict(inputs)), strict=True))
 
     def feeds(self, x: Any, table: Table | None) -> dict[str, np.ndarray]:
         """Inputs as they are called, of what `Graph` takes."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,15 +49,30 @@ class _OneCopy(nn.Module):
         return functional_call(self.module, tensors, (x,))
 
 
-class _Instead(TorchFunctionMode):
-    """While it is on, other functions run in the place of some of torch's."""
+ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "truediv", "pow", "lt", "le", "gt", "ge", "eq", "ne", "where")
+ARITHMETIC += ("clamp", "clamp_min", "clamp_max", "radd", "rmul", "rtruediv", "minimum", "maximum")
+
+
+class _Sayable(TorchFunctionMode):
+    """While it is on, other functions run in the place of some of torch's, and float64 stays float64.
+
+    torch.onnx writes every Python number as float32: beside a tensor of float64 it must be such a tensor itself.
+    """
 
     def __init__(self, replacements: Mapping[Callable[..., Any], Callable[..., Any]]):
         super().__init__()
         self.replacements = replacements
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return self.replacements.get(function, function)(*args, **(kwargs or {}))
+        kwargs = kwargs or {}
+        if function in self.replacements:
+            with self:
+                return self.replacements[function](*args, **kwargs)
+        tensors = [t for t in (*args, *kwargs.values()) if isinstance(t, Tensor)]
+        if function.__name__.strip("_") in ARITHMETIC and any(t.dtype == torch.float64 for t in tensors):
+            exact = partial(tensors[0].new_tensor, dtype=torch.float64)
+            args, kwargs = tree_map_only(float, exact, (args, kwargs))
+        return function(*args, **kwargs)
 
 
 def traced(
@@ -74,7 +90,7 @@ def traced(
         open_sizes = {2: Dim.AUTO, 3: Dim.AUTO} if sizes and t.ndim == 4 else {}
         return {0: Dim.DYNAMIC, **open_sizes}
 
-    with quiet(), torch.no_grad(), _Instead(replacements):
+    with quiet(), torch.no_grad(), _Sayable(replacements) if replacements else nullcontext():
         try:
             program = torch.export.export(
                 _OneCopy(module).eval(), (x,), dynamic_shapes=(tree_map_only(Tensor, free, x),), strict=False

@@ -32,12 +32,13 @@ from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, FileError, TrainingError, first_line
 from ..files import plain, read_json, signature, write_json, write_tensors
+from ..outputs.prediction import predict
 from ..saving import load
 from ..training.checkpoint import guard
 from ..training.recipe import Recipe
 from .networks import announce_network, kept_builder
 
-__all__ = ["FORMAT", "RunFolder", "changes", "digest", "open_run"]
+__all__ = ["FORMAT", "RunFolder", "changes", "digest", "open_model", "open_run"]
 
 log = logging.getLogger("multum")
 
@@ -199,6 +200,37 @@ def open_run(folder: str | Path) -> tuple[Ensemble, Preparation, dict[str, Any]]
     announce_network(run["model"], run_folder.path)
     preparation = run_folder.preparation(run)
     return run_folder.open(preparation), preparation, run
+
+
+def open_model(path: str | Path) -> tuple[Ensemble, Preparation, dict[str, Any]]:
+    """The same of a run folder, or of a saved model alone, whose examples are a network's inputs."""
+    path = Path(path)
+    if not path.is_file():
+        return open_run(path)
+    ensemble = load(path)
+    return ensemble, _as_it_is(ensemble, path.name), {}
+
+
+def _as_it_is(ensemble: Ensemble, name: str) -> Preparation:
+    """Of a model without data: its inputs as they come, and outputs in their own units."""
+    example = ensemble.example
+    if not isinstance(example, Tensor):
+        raise FileError(f"{name} must have one input to read examples for it; got several. Use multum.load and predict")
+    zeros = torch.zeros(1, *example.shape[1:], dtype=example.dtype, device=ensemble.device)
+    prediction: Any = predict(ensemble, zeros)
+    classes = ensemble.task == "classification"
+    targets = 1 if classes or prediction.mean.ndim == 1 else prediction.mean.shape[1]
+    return Preparation(
+        name,
+        ensemble.task,
+        outputs=prediction.probs.shape[1] if classes else 2,
+        shape=tuple(example.shape[1:]),
+        dtype=example.dtype,
+        mean=torch.zeros(()),
+        std=torch.ones(()),
+        target_mean=0.0 if targets == 1 else [0.0] * targets,
+        target_std=1.0 if targets == 1 else [1.0] * targets,
+    )
 
 
 def changes(split: Mapping[str, Tensor], classes: tuple[str, ...], data: Data) -> str:

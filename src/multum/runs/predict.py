@@ -22,22 +22,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
-import numpy as np
 import pandas as pd
 import torch
 from rich.progress import Progress
 from rich.table import Table
-from torch import Tensor
 
-from ..data.preparation import Preparation
 from ..errors import DataError, TrainingError
 from ..figures.tables import text_table
 from ..files import atomic, plain
-from ..metrics.conformal import ConformalIntervals, ConformalSets
-from ..outputs.prediction import Prediction, RegressionPrediction
+from .answers import answers, columns
 from .examples import read_examples
-from .folder import RunFolder, open_run
-from .held_out import Rules, certainty_of, fit_rules, held_out, outputs_of
+from .folder import RunFolder, open_model
+from .held_out import fit_rules, held_out, outputs_of
 
 __all__ = ["predict_frames", "predict_run", "print_rows", "summary", "table", "write"]
 
@@ -84,15 +80,25 @@ def predict_frames(
         probabilities: whether the probability of every class has a column.
         members: whether every member's outputs have columns.
 
+    `folder` may also be a saved model, which has no held-out examples to fit anything on.
     `frame.attrs` holds the rules of "abstention", "conformal" and "threshold" and the "temperature", where they are.
     """
-    ens, preparation, run = open_run(folder)
+    folder = Path(folder)
+    if folder.is_file() and (folder.parent / "run.json").is_file():
+        folder = folder.parent
+    ens, preparation, run = open_model(folder)
+    asked = {"coverage": coverage, "risk": risk, "conformal": conformal, "threshold": threshold}
+    asked["temperature"] = temperature or None
+    for name in (n for n, value in asked.items() if value is not None and not run):
+        raise TrainingError(
+            f"`{name}` must be fitted on what a run held out; got a model file alone, {folder}. Give the run folder"
+        )
     for name, asked_for in {"coverage": coverage, "conformal": conformal}.items():
         if (preparation.targets_count or 1) > 1 and asked_for is not None:
             raise TrainingError(f"`{name}` must be for one target; got {preparation.targets_count}. Leave it out")
     examples = read_examples(Path(file), preparation, AT_ONCE * batch_size)
     rules = fit_rules(
-        partial(held_out, RunFolder(Path(folder)), run, preparation, ens),
+        partial(held_out, RunFolder(folder), run, preparation, ens),
         preparation,
         coverage=coverage,
         risk=risk,
@@ -107,87 +113,11 @@ def predict_frames(
         for names, x in examples.pieces:
             outputs = torch.cat(list(outputs_of(ens, preparation, x, batch_size, advance)), 1)
             prediction = rules.read(outputs, preparation.task)
-            columns = _columns(prediction, preparation, level) | _ruled(prediction, rules, preparation)
-            if probabilities:
-                columns |= _probabilities(prediction, preparation)
-            if members:
-                columns |= _members(prediction, preparation)
-            frame = pd.DataFrame({"example": names, **columns})
+            values = answers(prediction, rules, positive=preparation.positive, level=level, members=members)
+            table = columns(values, preparation, probabilities=probabilities)
+            frame = pd.DataFrame({"example": names, **table})
             frame.attrs = rules.described()
             yield frame
-
-
-def _columns(prediction: Prediction | RegressionPrediction, data: Preparation, level: float) -> dict[str, np.ndarray]:
-    if isinstance(prediction, RegressionPrediction):
-        low, high = prediction.interval(level)
-        values = {
-            "mean": prediction.mean,
-            "std": prediction.variance.sqrt(),
-            "aleatoric": prediction.aleatoric,
-            "epistemic": prediction.epistemic,
-            "low": low,
-            "high": high,
-        }
-        return _by_target(values, data)
-    labels = prediction.labels.numpy()
-    return {
-        "label": _named(labels, data),
-        "confidence": prediction.confidence.double().numpy(),
-        "entropy": prediction.entropy.double().numpy(),
-        "mutual_information": prediction.mutual_information.double().numpy(),
-    }
-
-
-def _named(labels: np.ndarray, data: Preparation) -> np.ndarray:
-    return np.array(data.classes, dtype=object)[labels] if data.classes else labels
-
-
-def _ruled(prediction: Prediction | RegressionPrediction, rules: Rules, data: Preparation) -> dict[str, Any]:
-    """The columns of what was fitted."""
-    columns: dict[str, Any] = {}
-    if rules.abstention is not None:
-        columns["abstain"] = ~rules.abstention(certainty_of(prediction)).numpy()
-    if rules.threshold is not None and isinstance(prediction, Prediction):
-        positive = rules.threshold(prediction.probs[:, data.positive])
-        columns["label"] = _named(torch.where(positive, data.positive, 1 - data.positive).numpy(), data)
-    if isinstance(rules.conformal, ConformalSets) and isinstance(prediction, Prediction):
-        sets = rules.conformal(prediction.probs)
-        names = data.class_names
-        columns["set"] = ["|".join(names[k] for k in row.nonzero().flatten().tolist()) for row in sets]
-        columns["set_size"] = sets.sum(1).numpy()
-    if isinstance(rules.conformal, ConformalIntervals) and isinstance(prediction, RegressionPrediction):
-        low, high = rules.conformal(prediction)
-        columns |= {"conformal_low": low.numpy(), "conformal_high": high.numpy()}
-    return columns
-
-
-def _probabilities(prediction: Prediction | RegressionPrediction, data: Preparation) -> dict[str, np.ndarray]:
-    return _by_class("", prediction.probs, data) if isinstance(prediction, Prediction) else {}
-
-
-def _members(prediction: Prediction | RegressionPrediction, data: Preparation) -> dict[str, np.ndarray]:
-    columns: dict[str, np.ndarray] = {}
-    for i, member in enumerate(prediction.members):
-        if isinstance(prediction, Prediction):
-            columns |= _by_class(f"member{i}_", member, data)
-        else:
-            mean, variance = member.double().unbind(1)
-            columns |= _by_target({f"member{i}_mean": mean, f"member{i}_variance": variance}, data)
-    return columns
-
-
-def _by_target(values: dict[str, Tensor], data: Preparation) -> dict[str, np.ndarray]:
-    """Shape: values [batch], or [batch, targets], which become a column for each target."""
-    if next(iter(values.values())).ndim == 1:
-        return {name: t.numpy() for name, t in values.items()}
-    targets = enumerate(data.named_targets)
-    return {f"{name}_{target}": t[:, k].numpy() for k, target in targets for name, t in values.items()}
-
-
-def _by_class(prefix: str, probs: Tensor, data: Preparation) -> dict[str, np.ndarray]:
-    """Shape: probs [batch, classes]."""
-    columns = probs.double().unbind(1)
-    return {f"{prefix}p_{name}": p.numpy() for name, p in zip(data.class_names, columns, strict=True)}
 
 
 def summary(frame: pd.DataFrame) -> str:
