@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
 from torch.func import functional_call
+from torch.fx import Node
 from torch.fx.passes.dialect.common.cse_pass import CSEPass
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map_only
@@ -25,6 +26,10 @@ from ..errors import ExportError, first_line
 from ..network.copies import tensors_of
 
 __all__ = ["frees_sizes", "quiet", "traced"]
+
+
+IDLE = [getattr(torch.ops.aten, name).default for name in ("contiguous", "dropout", "expand", "reshape", "view")]
+IDLE += [torch.ops.aten.flatten.using_ints, torch.ops.aten.to.dtype]
 
 
 class _OneCopy(nn.Module):
@@ -101,10 +106,21 @@ def traced(
 
 
 def _without_repetition(program: ExportedProgram) -> ExportedProgram:
+    for node in program.graph.nodes:
+        if node.target in IDLE and _is_idle(node) and not any(user.op == "output" for user in node.users):
+            node.replace_all_uses_with(node.args[0])  # else members differ in where they get the same tensor from
+            program.graph.erase_node(node)
     result = CSEPass()(program.graph_module)
     if result is not None and result.modified:
         program.graph_module.graph = result.graph_module.graph
     return program
+
+
+def _is_idle(node: Node) -> bool:
+    """Whether an operation hands on what it got."""
+    before, after = (each.meta["val"] for each in (node.args[0], node))  # type: ignore[union-attr]
+    draws = node.target == torch.ops.aten.dropout.default and node.args[2]
+    return not draws and before.dtype == after.dtype and str(before.shape) == str(after.shape)
 
 
 def frees_sizes(program: ExportedProgram) -> bool:
