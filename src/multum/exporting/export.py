@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError, ExportError, did_you_mean
+from ..errors import ConfigError, ExportError, did_you_mean, first_line
 from ..files import plain
 from ..optimizing.members import is_sampled
 from ..outputs.prediction import eval_mode
@@ -85,7 +85,7 @@ def export(
     graph = _graph(ensemble, members, meaning, raw)
     expected = _expected(given, meaning, graph, members, raw)
     model, sizes = _made(FORMATS[kind], graph, raw, list(expected))
-    parity = differences(model.answers(raw, _table(graph)), expected, given.rules, f"the {kind} file")
+    parity = differences(_said(model, raw, _table(graph)), expected, given.rules, f"the {kind} file")
     metadata = plain(described(given, graph, _first(raw, 1), kind, sizes))
     metadata["parity"] = {"examples": words, "count": _rows(raw), "tolerance": TOLERANCE, "differences": parity}
     model.save(path, metadata)
@@ -163,10 +163,17 @@ def _agrees(model: Model, graph: Graph, x: Any) -> bool:
     with torch.no_grad():
         expected = graph(x)
     try:
-        differences(model.answers(x, None), expected, graph.meaning.rules, "the file")
-    except Exception:  # a runtime's errors have no common class
+        differences(_said(model, x, None), expected, graph.meaning.rules, "the file")
+    except ExportError:
         return False
     return True
+
+
+def _said(model: Model, x: Any, table: Any) -> dict[str, Tensor]:
+    try:
+        return model.answers(x, table)
+    except Exception as error:  # runtimes' errors have no common class
+        raise ExportError(f"a file must run on other batches than its first; got {first_line(error)}") from error
 
 
 def _table(graph: Graph) -> Any:

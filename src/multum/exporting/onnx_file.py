@@ -58,6 +58,7 @@ def translated(
     _rename(model, inputs, outputs, INSIDE if table is not None else "")
     ClearMetadataAndDocStringPass()(model)  # lines of source and places on this machine
     proto = onnx_ir.serde.serialize_model(model)
+    _name_sizes(proto)
     if table is not None:
         _put_columns_first(onnx, proto, INSIDE + inputs[0], table)
     if proto.ByteSize() >= LARGEST:
@@ -95,6 +96,19 @@ def _rename(model: Any, inputs: Sequence[str], outputs: Sequence[str], inside: s
         value.name = inside + name
     for value, name in zip(model.graph.outputs, outputs, strict=True):
         value.name = name
+
+
+def _name_sizes(proto: Any) -> None:
+    """What may have any size is called by what it is; sizes between the ends are found by whoever runs the file."""
+    words = {}
+    for value in proto.graph.input:
+        sizes = value.type.tensor_type.shape.dim
+        words |= dict(zip((size.dim_param for size in sizes), ("batch", "", "height", "width"), strict=False))
+    for value in (*proto.graph.input, *proto.graph.output):
+        for size in value.type.tensor_type.shape.dim:
+            if words.get(size.dim_param):
+                size.dim_param = words[size.dim_param]
+    proto.graph.ClearField("value_info")
 
 
 def _put_columns_first(onnx: ModuleType, proto: Any, cells: str, table: Table) -> None:

@@ -28,7 +28,7 @@ from ..network.copies import tensors_of
 __all__ = ["frees_sizes", "quiet", "traced"]
 
 
-IDLE = [getattr(torch.ops.aten, name).default for name in ("contiguous", "dropout", "expand", "reshape", "view")]
+IDLE = [getattr(torch.ops.aten, name).default for name in ("dropout", "expand", "reshape", "view")]
 IDLE += [torch.ops.aten.flatten.using_ints, torch.ops.aten.to.dtype]
 
 
