@@ -3,8 +3,8 @@
     images                 network and recipe of runs/defaults.py
     rows                   tabular-mlp, AdamW, a cosine that ends at 0
       regression           60 epochs at most; stops once 12 epochs brought no better held-out loss
-      classification       as runs/defaults.py has it, 30 epochs of fewer than 1,000 rows; the temperature mends what
-                           is too sure, and stopping by a loss of few held-out examples stops too early
+      classification       as runs/defaults.py has it, 20 epochs of fewer than 1,000 rows; a temperature mends what is
+                           too sure, where stopping by the loss of few held-out examples stops too early
       batches              a 32nd of the rows, from 32 to 256 (512 of more than 100,000)
     held out               a fifth of 100 to 1,000 examples; else a tenth, 2,000 at most; of fewer than 100 none
 
@@ -65,7 +65,7 @@ def _for_rows(data: Data) -> dict[str, Any]:
     fields: dict[str, Any] = {} if rows > LARGE_TABLE else {"batch_size": size}
     if data.task == "regression":
         return {**fields, "epochs": 60}
-    return fields if rows >= SMALL_TABLE else {**fields, "epochs": 30}
+    return fields if rows >= SMALL_TABLE else {**fields, "epochs": 20}
 
 
 def _may_stop(recipe: Recipe, data: Data, method: Method) -> bool:

@@ -135,10 +135,9 @@ class Batches:
                 y, weights = (beside, None) if weights is None else beside
         rows = rows if len(rows) > 1 else rows[0]
         if self.mixes and world > 1:
-            x, y, weights = (
-                t if t is None else t[:, self._mine] if per_member else t[self._mine] for t in (x, y, weights)
-            )
-            rows = rows[..., self._mine]
+            mine: Any = (slice(None), self._mine) if per_member else self._mine
+            x, y, rows = x[mine], y[mine], rows[..., self._mine]
+            weights = None if weights is None else weights[mine]
         return Step(x, y, per_member, rows, weights)
 
     def _weights(self, rows: Tensor) -> Tensor | None:
