@@ -127,8 +127,10 @@ def measured(bar: Bar, rounds: int) -> dict[str, Any]:
         except Exception as error:  # any library may fail in its own way: the bar says how
             refused[_label(subject)] = f"{type(error).__name__}: {first_line(error)}"
     times = in_turn(timed, rounds, shuffled(0))
-    best = [min((s for s in part if s in times), key=lambda s: spread(times[s]).median, default=None) for part in
-            (bar.above, bar.below)]
+    best = [
+        min((s for s in part if s in times), key=lambda s: spread(times[s]).median, default=None)
+        for part in (bar.above, bar.below)
+    ]
     rows = {_label(s): dataclasses.asdict(spread(seconds)) for s, seconds in times.items()}
     if None in best:
         return {"value": None, "seconds": rows, "refused": refused}
@@ -150,7 +152,9 @@ def table(results: Mapping[str, Any]) -> str:
             reasons = "; ".join((entry or {}).get("refused", {}).values()) or "not measured yet"
             rows.append([bar.measure, f"<= {bar.limit:.2f}", "-", "-", reasons])
             continue
-        verdict = "yes" if value["median"] <= bar.limit else "within the spread" if value["lower"] <= bar.limit else "no"
+        verdict = (
+            "yes" if value["median"] <= bar.limit else "within the spread" if value["lower"] <= bar.limit else "no"
+        )
         spreads = f"{value['lower']:.2f}-{value['upper']:.2f}"
         rows.append([bar.measure, f"<= {bar.limit:.2f}", f"{value['median']:.2f}", spreads, verdict])
     where, numbers = results["machine"], results["versions"]

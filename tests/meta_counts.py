@@ -6,13 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from multum.executors import Executor
 from multum.thinning import thin
 
 
 @pytest.fixture(scope="module", autouse=True)
 def shortcuts() -> Iterator[None]:
-    """For modules that import it: networks are traced once, and on the meta device no executor is tried."""
+    """For modules that import it: networks are traced once."""
     trace, traced = thin.trace_channels, {}
 
     def trace_once(network, x):
@@ -20,13 +19,6 @@ def shortcuts() -> Iterator[None]:
             traced[network] = trace(network, x)
         return traced[network]
 
-    refusal = Executor.refusal
-
-    def refusal_of_real(self, network, *rest):
-        meta = any(p.is_meta for p in network.parameters())
-        return None if meta else refusal(self, network, *rest)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(thin, "trace_channels", trace_once)
-        patch.setattr(Executor, "refusal", refusal_of_real)
         yield

@@ -33,7 +33,7 @@ FLOORS = (
     ("metrics", "training"),
     ("runs",),
     ("comparing", "estimators", "exporting"),
-    ("benching", "papers"),
+    ("benching", "papers", "plans"),
     ("cli",),
     ("__init__", "__main__"),
 )

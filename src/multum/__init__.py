@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .outputs.loss import loss
     from .outputs.prediction import Prediction, RegressionPrediction, predict
     from .papers.reproduce import reproduce
+    from .plans.plan import plan
     from .saving import load, save
     from .thinning.thin import thin
     from .training.find_lr import find_lr
@@ -91,6 +92,7 @@ __all__ = [
     "loss",
     "metrics",
     "models",
+    "plan",
     "predict",
     "reproduce",
     "save",
@@ -120,6 +122,7 @@ _HOMES = {
     "load": "saving",
     "load_data": "data",
     "loss": "outputs.loss",
+    "plan": "plans.plan",
     "predict": "outputs.prediction",
     "reproduce": "papers.reproduce",
     "save": "saving",

@@ -379,6 +379,48 @@ def bench(
 
 
 @app.command()
+def plan(
+    model: Annotated[str, Option("--model", help="resnet18, mlp, wrn-28-10, ..., timm:NAME, or mynet.py:Net:width=16")],
+    params: Annotated[str | None, Option(help="Parameters of all members: 1.2x of one network, or 1e6")] = None,
+    macs: Annotated[str | None, Option(help="Mult-adds of one prediction: 1.1x, or 5e8")] = None,
+    memory: Annotated[str | None, Option(help="Of weights and activations: 200MB, or 2x")] = None,
+    latency: Annotated[str | None, Option(help="Of one prediction: 5ms, or 1.5x")] = None,
+    data: Annotated[str | None, Option(help="The data that the network is for, as `multum compare` takes it")] = None,
+    shape: Annotated[str | None, Option(help="Without --data: of one example, as 3x32x32 or 20")] = None,
+    classes: Annotated[int | None, Option(help="Without --data")] = None,
+    methods: Annotated[str, Option(help="all, or a list as packed,deep:members=4, whose fields are kept")] = "all",
+    batch_size: Annotated[int, Option(help="Examples of one prediction")] = 1,
+    backend: Annotated[str, Option(help="What latency is measured with: eager")] = "eager",
+    known: Annotated[
+        Path | None, Option("--from", help="A folder that `multum compare` left: what it measured of a candidate")
+    ] = None,
+    seconds: Annotated[
+        float, Option(help="That measuring may take; what is left is predicted. 0: no latencies")
+    ] = 60.0,
+    threads: Annotated[int | None, Option(help="Threads while measuring")] = None,
+    as_json: Json = False,
+) -> None:
+    """Which ensembles of a network fit the parameters, mult-adds, memory and latency that I have?
+
+    Nothing is trained: costs are counted exactly, and the latency of what passes is measured.
+
+    Example: multum plan --model resnet18 --params 1.2x --latency 50ms --memory 200MB
+
+    Example: multum plan --model small-resnet --data fashion_mnist --macs 1.1x --from runs/compare
+    """
+    options = without(locals(), "model", "as_json")
+    from .plans.plan import plan as plan_ensembles
+
+    planned = plan_ensembles(model, **options, progress=watched(as_json))
+    if as_json:
+        print_json(planned.document())
+        return
+    from .plans.show import lines, table
+
+    show(table(planned), *lines(planned))
+
+
+@app.command()
 def reproduce(
     item: Annotated[str | None, Argument(help="A table or figure, as packed/table1-cost; see --list")] = None,
     list_all: Annotated[bool, Option("--list", help="List all items and what can be run here.")] = False,

@@ -27,7 +27,10 @@ from ..metrics.cost import Cost, cost
 from ..parsing import assignments
 from ..runs.networks import builder_for
 
-__all__ = ["Budget", "at_cost", "cost_of", "cost_of_network", "fit_to_budget", "label_of_size"]
+__all__ = [
+    *("Budget", "at_cost", "cost_of", "cost_of_network", "fit_to_budget", "label_of_size", "largest_that_fits"),
+    "thinner",
+]
 
 STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
 
@@ -76,25 +79,35 @@ def fit_to_budget(method: Method, model: str, data: Data, budget: Budget) -> tup
     Raises ConfigError where even the thinnest network costs too much.
     """
 
-    def fits(method: Method, model: str) -> bool:
-        spent = cost_of(method, model, data)
+    def fits(method: Method, width: float) -> bool:
+        spent = cost_of(method, thinner(model, width), data)
         return budget.allows(spent.params, spent.macs)
 
-    room = _room(model, data, budget)
-    tries: list[Callable[[int], tuple[Method, str]]] = []
-    if method.sized(1, room) is not None:
-        tries.append(lambda step: (method.sized(step / STEPS, room) or method, model))
-    elif fits(method, model):
-        return method, model
-    tries.append(lambda step: (method, thinner(model, round(step / STEPS, 4))))
-    for attempt in tries:
-        largest = _largest(attempt, fits)
-        if largest is not None:
-            return largest
+    largest = largest_that_fits(method, _room(model, data, budget), fits)
+    if largest is not None:
+        return largest[0], thinner(model, largest[1])
     raise ConfigError(
         f"a method must fit its budget at some width; got {method.name} with {model}, which is over {budget} at "
         f"1/{STEPS} of its width. Use fewer members or a larger budget"
     )
+
+
+def largest_that_fits(
+    method: Method, room: float | None, fits: Callable[[Method, float], bool]
+) -> tuple[Method, float] | None:
+    """The method, and the share of the network's width, as large as they fit; None where none that can be built does.
+
+    Args:
+        room: the parameters that may be spent, in those of the one network; None where they have no limit.
+        fits: whether a method at a share of the width does.
+    """
+    tries: list[Callable[[int], tuple[Method, float]]] = []
+    if method.sized(1, room) is not None:
+        tries.append(lambda step: (method.sized(step / STEPS, room) or method, 1.0))
+    elif fits(method, 1.0):
+        return method, 1.0
+    tries.append(lambda step: (method, round(step / STEPS, 4)))
+    return next(filter(None, (_largest(attempt, fits) for attempt in tries)), None)
 
 
 def at_cost(method: Method, model: str, data: Data, budget: Budget) -> tuple[Method, str]:
@@ -161,8 +174,8 @@ def _with_width(model: str, field: str, times: float) -> str:
 
 
 def _largest(
-    attempt: Callable[[int], tuple[Method, str]], fits: Callable[[Method, str], bool]
-) -> tuple[Method, str] | None:
+    attempt: Callable[[int], tuple[Method, float]], fits: Callable[[Method, float], bool]
+) -> tuple[Method, float] | None:
     """Costs grow with the step, so halving finds the last one that fits; None where there is none that can be built."""
 
     def over(step: int) -> bool | None:

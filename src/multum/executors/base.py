@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import NetworkError, first_line
-from ..network.copies import tensors_of, trial_copy
+from ..network.copies import on_meta, tensors_of, trial_copy
 from ..rewrite.dropout import Randomness
 
 __all__ = ["Executor"]
@@ -68,6 +68,8 @@ class Executor:
             moving: names of the shared buffers that training changes.
             modes: of training in which the network is tried.
         """
+        if on_meta(network):
+            return None  # where nothing is computed, nothing can fail for good
         trial = trial_copy(network)
         tensors = tensors_of(trial)
         owned, moved = ({name: tensors[name] for name in names} for names in (stacked, moving))

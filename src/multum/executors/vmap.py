@@ -91,7 +91,7 @@ def _contiguous_weights(network: nn.Module) -> dict[str, Tensor]:
 @contextmanager
 def _mappable(device: str) -> Iterator[None]:
     """Operations that vmap can map: no fused attention, which torch would run member after member on a CPU."""
-    compiling, autocast = torch.compiler.is_compiling(), torch.is_autocast_enabled(device)
+    compiling, autocast = torch.compiler.is_compiling(), device != "meta" and torch.is_autocast_enabled(device)
     with (
         nullcontext() if compiling else plain_attention(),
         sdpa_kernel(SDPBackend.MATH) if device == "cpu" else nullcontext(),

@@ -53,6 +53,7 @@ class Method:
     undecayed_names: ClassVar[tuple[str, ...]] = ()  # last names of the tensors that have no weight decay
     training_only: ClassVar[tuple[str, ...]] = ()  # fields that change how members are trained and no cost
     variants: ClassVar[tuple[dict[str, Any], ...]] = ()  # fields that tuning tries beside the default, at most two
+    knobs: ClassVar[dict[str, tuple[Any, ...]]] = {}  # fields that set the cost, beside `members`: what a plan tries
 
     members: int = setting(4, "M")
 

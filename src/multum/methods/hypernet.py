@@ -74,6 +74,7 @@ class Hypernet(Method):
     undecayed_names = (EMBEDDING,)
     training_only = ("birth_epoch", "sigma", "heads", "head_noise", "nested")
     variants = ({"birth_epoch": 0.4}, {"birth_epoch": 0.8})
+    knobs = {"compression": (1.0, 2.0)}
 
     members: int = setting(4, "N")
     birth_epoch: float | int = setting(

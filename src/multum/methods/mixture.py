@@ -80,6 +80,7 @@ class Mixture(Method):
     """Members that mix shared templates, within a budget of parameters."""
 
     undecayed_names = (COEFFICIENTS,)
+    knobs = {"budget": (1.0, 0.5)}
 
     members: int = setting(4, "M")
     budget: float | int = setting(

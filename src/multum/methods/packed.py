@@ -38,6 +38,7 @@ class Packed(Method):
 
     independent = True
     variants = ({"alpha": 1.5}, {"alpha": 3})
+    knobs = {"alpha": (1.5, 2, 3), "gamma": (1, 2)}
 
     members: int = setting(4, "M")
     alpha: float = setting(2, "alpha: width of all members together, in widths of the base network")

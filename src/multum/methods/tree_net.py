@@ -45,6 +45,7 @@ class TreeNet(Method):
     """M branches on one trunk."""
 
     variants = ({"at": 0.25}, {"at": 0.75})
+    knobs = {"at": (None, 0.25, 0.75)}
 
     members: int = setting(3, "M")
     at: str | float | None = setting(

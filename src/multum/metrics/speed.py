@@ -39,7 +39,9 @@ from .timing import in_turn, ratio, spread
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Speed", "Speeds", "compare_speed", "speed"]
+__all__ = [
+    *("Speed", "Speeds", "back_and_forth", "compare_speed", "peak_bytes", "repeated", "speed", "time_once"),
+]
 
 
 @dataclass(frozen=True)
@@ -149,9 +151,9 @@ def compare_speed(
     names, rows = list(ensembles), []
     try:
         for size in batch_sizes:
-            fed = {name: _batch(example, size, _device(network)) for name, network in ensembles.items()}
-            timed = {name: partial(_time, network, fed[name], clock) for name, network in ensembles.items()}
-            every = in_turn(timed, warmup + rounds, partial(_back_and_forth, warmup), lambda name: advance(1))
+            fed = {name: repeated(example, size, _device(network)) for name, network in ensembles.items()}
+            timed = {name: partial(time_once, network, fed[name], clock) for name, network in ensembles.items()}
+            every = in_turn(timed, warmup + rounds, partial(back_and_forth, warmup), lambda name: advance(1))
             times = {name: seconds[warmup:] for name, seconds in every.items()}
             measured = {"batch_size": size, "rounds": rounds, "warmup": warmup}
             rows += [_row(name, ensembles[name], fed[name], times[name], times[names[0]], **measured) for name in names]
@@ -160,7 +162,7 @@ def compare_speed(
     return Speeds(tuple(rows))
 
 
-def _back_and_forth(warmup: int, number: int, names: list[str]) -> list[str]:
+def back_and_forth(warmup: int, number: int, names: list[str]) -> list[str]:
     """The order of a round: as given in the first one that counts, then backwards, and so on."""
     return names if (number - warmup) % 2 == 0 else names[::-1]
 
@@ -176,7 +178,7 @@ def _row(name: str, network: nn.Module, x: Any, seconds: list[float], first: lis
         ratio=ratios.median,
         ratio_lower=ratios.lower,
         ratio_upper=ratios.upper,
-        peak=_peak(network, x),
+        peak=peak_bytes(network, x),
         weights=sum(t.nbytes for t in tensors_of(network).values()),
         disk=_disk(network),
         members=network.members if isinstance(network, Ensemble) else 1,
@@ -200,7 +202,8 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _time(network: nn.Module, x: Any, clock: Callable[[], float]) -> float:
+def time_once(network: nn.Module, x: Any, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds of one pass in eval mode, without gradients."""
     with eval_mode(network), torch.no_grad():
         _wait(_device(network))
         start = clock()
@@ -208,7 +211,7 @@ def _time(network: nn.Module, x: Any, clock: Callable[[], float]) -> float:
         return clock() - start
 
 
-def _peak(network: nn.Module, x: Any) -> int:
+def peak_bytes(network: nn.Module, x: Any) -> int:
     """Bytes of tensors alive at once, beside the weights and the batch itself."""
     device = _device(network)
     with eval_mode(network), torch.no_grad():
@@ -264,7 +267,8 @@ def _device(network: nn.Module) -> torch.device:
     return first.device if first is not None else torch.device("cpu")
 
 
-def _batch(example: Any, size: int, device: torch.device) -> Any:
+def repeated(example: Any, size: int, device: torch.device) -> Any:
+    """A batch of this size: the examples again and again, or the first of them."""
     return tree_map_only(Tensor, lambda t: t[torch.arange(size) % len(t)].to(device), example)
 
 

@@ -1,0 +1,1 @@
+"""Which ensemble fits what a user can pay: `multum.plan`."""

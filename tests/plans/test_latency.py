@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+
+from multum.methods import Single
+from multum.plans.counting import Counts, Work
+from multum.plans.latency import Predictor, eager
+
+
+def counts(operations: int, macs: int, together: bool = False) -> Counts:
+    return Counts(params=1, macs=macs, weights=4, peak=4, work=Work(operations, macs, 0, 0, together))
+
+
+def seconds(each: Counts, factor: float = 1.0) -> float:
+    assert each.work is not None
+    return factor * (1e-6 * each.work.operations + 1e-9 * each.work.macs)
+
+
+def test_predictions_follow_operations_mult_adds_and_the_method() -> None:
+    seen = [counts(10, 1000), counts(40, 100_000), counts(90, 10_000), counts(20, 500_000)]
+    measured = [("plain", each, seconds(each)) for each in seen]
+    measured += [("slow", counts(30, 20_000), seconds(counts(30, 20_000)))]
+    predictor = Predictor(measured)
+    new = counts(60, 300_000)
+    assert predictor.seconds("plain", new) == pytest.approx(seconds(new), rel=1e-6)
+    assert predictor.seconds("never measured", new) == pytest.approx(seconds(new), rel=1e-6)
+
+
+def test_what_a_method_takes_beyond_its_operations_is_carried_over() -> None:
+    measured = [("plain", each, seconds(each)) for each in (counts(10, 1000), counts(40, 100_000), counts(90, 10_000))]
+    slow = [("slow", each, seconds(each, 3.0)) for each in (counts(10, 1000), counts(40, 100_000))]
+    predictor, new = Predictor([*measured, *slow]), counts(60, 300_000)
+    assert predictor.seconds("slow", new) / predictor.seconds("plain", new) == pytest.approx(3.0, rel=0.05)
+
+
+def test_prices_are_never_negative() -> None:
+    predictor = Predictor([("a", counts(10, 1000), 2e-5), ("b", counts(20, 2000), 1e-5)])
+    assert (predictor.prices >= 0).all() and predictor.seconds("a", counts(5, 5)) >= 0
+
+
+def test_eager_times_every_ensemble_in_every_round(mlp) -> None:
+    timed = eager({"a": mlp.build(Single(), 1.0), "b": mlp.build(Single(), 0.5)}, mlp.example)
+    assert len(timed["a"]) == len(timed["b"]) >= 5 and min(*timed["a"], *timed["b"]) > 0
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_the_work_of_a_pass_is_followed(mlp, together: bool) -> None:
+    import multum
+
+    method = multum.Multihead(members=2) if together else multum.Deep(members=2)
+    counted = mlp.counts(method, 1.0)
+    assert counted.work.together == together and counted.work.macs == counted.macs
+    assert counted.work.operations > 5 and counted.work.bytes > counted.weights
+    measured = multum.metrics.speed.peak_bytes(mlp.build(method, 1.0), mlp.example)
+    assert counted.peak == pytest.approx(measured, rel=0.05)
