@@ -91,9 +91,9 @@ class Choosing(nn.Module):
         pools = self._pools_now()
         key = situation(x, self.device, training=self.training, per_member=per_member, pools=pools)
         if key not in self.settled:
-            able = self._able(per_member, pools)
-            if len(able) > 1 and not measurable(self.network, x):
+            if not measurable(self.network, x):
                 return self._known(per_member)
+            able = self._able(per_member, pools)
             self.settled[key] = able[0]
             if len(able) > 1:
                 self.settled[key] = self.latest[self._mode] = self._fastest(able, key, x, per_member)
@@ -102,7 +102,8 @@ class Choosing(nn.Module):
     def _known(self, per_member: bool) -> str:
         """What runs without measuring."""
         latest = self.latest.get(self._mode)
-        return latest if latest in self._able(per_member, self._pools_now()) else self._usual(per_member)
+        known = latest is not None and latest in self._able(per_member, self._pools_now())
+        return latest if known else self._usual(per_member)  # type: ignore[return-value]
 
     def _usual(self, per_member: bool) -> str:
         usual = default(self.device.type, self.training, self.has_trunk, self.refusals)

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
 from .executors import EXECUTORS
@@ -140,7 +141,8 @@ class Refusals(Mapping[str, str]):
             x = tree_map_only(Tensor, lambda t: t.expand(members, *t.shape), x)
         modes = (False,) if self.layout.samples and not self.per_member else (True, False)
         names = self.layout.stacked, self.layout.moving
-        with torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False):
+        plain = torch.autocast("cpu" if device.type == "meta" else device.type, enabled=False)
+        with plain, _disable_current_modes():  # a counter of operations, say, must not count these
             return EXECUTORS[name].refusal(self.network, *names, x, members, self.per_member, modes)
 
     def __getitem__(self, name: str) -> str:

@@ -70,16 +70,16 @@ class Executor:
         """
         if on_meta(network):
             return None  # where nothing is computed, nothing can fail for good
-        trial = trial_copy(network)
-        tensors = tensors_of(trial)
-        owned, moved = ({name: tensors[name] for name in names} for names in (stacked, moving))
-        for training in modes:
-            trial.train(training)
-            try:
+        try:
+            trial = trial_copy(network)
+            tensors = tensors_of(trial)
+            owned, moved = ({name: tensors[name] for name in names} for names in (stacked, moving))
+            for training in modes:
+                trial.train(training)
                 with torch.no_grad(), torch.random.fork_rng():
                     self.tried(trial, owned, moved, x, members, per_member, None)
-            except NetworkError:
-                raise
-            except Exception as error:  # a user's network may raise anything; whatever it is, the reference can run it
-                return f"{type(error).__name__}: {first_line(error)}"
+        except NetworkError:
+            raise
+        except Exception as error:  # a user's network may raise anything; whatever it is, the reference can run it
+            return f"{type(error).__name__}: {first_line(error)}"
         return None
