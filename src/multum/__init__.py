@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     )
     from .metrics.cost import Cost, cost
     from .metrics.evaluate import evaluate
+    from .optimizing.optimize import optimize
     from .outputs.acquire import acquire
     from .outputs.loss import loss
     from .outputs.prediction import Prediction, RegressionPrediction, predict
@@ -92,6 +93,7 @@ __all__ = [
     "loss",
     "metrics",
     "models",
+    "optimize",
     "plan",
     "predict",
     "reproduce",
@@ -122,6 +124,7 @@ _HOMES = {
     "load": "saving",
     "load_data": "data",
     "loss": "outputs.loss",
+    "optimize": "optimizing.optimize",
     "plan": "plans.plan",
     "predict": "outputs.prediction",
     "reproduce": "papers.reproduce",

@@ -14,7 +14,7 @@ import networks
 from multum import Deep, Ensemble
 from multum.building import assembled
 from multum.network.copies import tensors_of
-from multum.rewrite.dropout import DROPOUTS, Randomness
+from multum.rewrite.dropout import DROPOUTS, Randomness, draw_mask
 from multum.rewrite.walker import install
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -337,3 +337,22 @@ def test_compiled(member):
     compiled = torch.compile(twin, backend="aot_eager")
     for _ in range(2):
         assert torch.equal(compiled(x), plain(x))
+
+
+@pytest.mark.parametrize("quick", [False, True])
+def test_masks_have_their_rate_and_follow_their_generator(quick):
+    def draw(shape: tuple[int, ...], p: float, dtype: torch.dtype = torch.float32) -> Tensor:
+        generator = torch.Generator().manual_seed(7)
+        return draw_mask(torch.full(shape, torch.nan, dtype=dtype), p, generator, quick)
+
+    mask = draw((1000, 333), 0.1)
+    assert set(mask.unique().tolist()) == {0, 1} and torch.equal(mask, draw((1000, 333), 0.1))
+    deviation = (0.1 * 0.9 / mask.numel()) ** 0.5
+    assert abs(float(mask.mean()) - 0.9) < 4 * deviation
+    pairs = (1 - mask[:, 1:]) * (1 - mask[:, :-1])  # neighbours are dropped independently
+    assert abs(float(pairs.mean()) - 0.01) < 5 * (0.01 / pairs.numel()) ** 0.5
+    assert (
+        draw((3, 1), 1.0).sum() == 0
+        and draw((5,), 1e-12, torch.float64).sum() == 5
+        and draw((0, 4), 0.5).shape == (0, 4)
+    )

@@ -22,7 +22,7 @@ from ..rewrite.dropout import Drawing
 from ..rewrite.folded import MimoHead
 from ..rewrite.walker import MemberLayer, names_of
 
-__all__ = ["Members", "OnePass", "folded", "is_sampled"]
+__all__ = ["Members", "OnePass", "folded", "in_turn", "is_sampled", "one_pass", "plain_networks", "sampled_network"]
 
 log = logging.getLogger("multum")
 
@@ -37,15 +37,24 @@ def folded(ens: Ensemble) -> nn.Module:
     several inputs.
     """
     if ens.folded:
-        return OnePass(one_pass(ens), ens.members).eval().requires_grad_(False)
+        return one_pass(ens)
     if is_sampled(ens):
-        networks = [with_native_draws(full_copy(ens.network))] * ens.members
-    else:
-        networks = [ens.member(i) for i in range(ens.members)]
-        _share(networks, ens)
-    members = Members(networks).eval().requires_grad_(False)
+        return in_turn([with_native_draws(full_copy(ens.network)).requires_grad_(False)] * ens.members, ens)
+    return in_turn(plain_networks(ens), ens)
+
+
+def in_turn(networks: list[nn.Module], ens: Ensemble) -> Members:
+    """These networks one after another; what depends on no member runs once."""
+    members = Members(networks).eval()
     _compute_trunk_once(members, ens)
     return members
+
+
+def plain_networks(ens: Ensemble) -> list[nn.Module]:
+    """Every member as a plain network in eval mode; what members share is one tensor in all of them."""
+    networks = [ens.member(i).eval().requires_grad_(False) for i in range(ens.members)]
+    _share(networks, ens)
+    return networks
 
 
 class Members(nn.Module):
@@ -77,18 +86,27 @@ class OnePass(nn.Module):
         return out.unflatten(0, (self.members, out.shape[0] // self.members))
 
 
-def one_pass(ens: Ensemble) -> nn.Module:
-    """The network of a folded ensemble for one input that all members see: every layer plain but the last."""
-    network = full_copy(ens.network)
+def one_pass(ens: Ensemble) -> OnePass:
+    """A folded ensemble for one input that all members see: every layer plain but the last."""
+    network = full_copy(ens.network).eval().requires_grad_(False)
     for module in network.modules():
         if isinstance(module, MemberLayer) and not isinstance(module, MimoHead):
             module.fold()
-    return network
+    return OnePass(network, ens.members)
 
 
 def is_sampled(ens: Ensemble) -> bool:
     """Whether the members are random draws of one network."""
     return any(isinstance(m, Drawing) and m.always for m in ens.network.modules())
+
+
+def sampled_network(ens: Ensemble) -> nn.Module:
+    """The network of an ensemble of samples, every layer plain but the dropout that is on at prediction."""
+    network = ens.single().eval().requires_grad_(False)
+    for module in network.modules():
+        if isinstance(module, MemberLayer) and not (isinstance(module, Drawing) and module.always):
+            module.fold()
+    return network
 
 
 def with_native_draws(network: nn.Module) -> nn.Module:

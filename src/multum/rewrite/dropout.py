@@ -11,12 +11,13 @@ import itertools
 import weakref
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .walker import MemberLayer, variant
 
-__all__ = ["DROPOUTS", "Drawing", "Randomness"]
+__all__ = ["DROPOUTS", "Drawing", "Randomness", "draw_mask"]
 
 _SOURCES: weakref.WeakValueDictionary[int, Randomness] = weakref.WeakValueDictionary()
 _HANDLES = itertools.count(1)
@@ -71,8 +72,20 @@ def _restored(seeds: list[int], state: dict[str, Tensor]) -> Randomness:
     return new
 
 
-def _draw(x: Tensor, shape: list[int], p: float, generator: torch.Generator | None) -> Tensor:
-    return torch.empty(shape, dtype=x.dtype, device=x.device).bernoulli_(1 - p, generator=generator)
+def draw_mask(mask: Tensor, p: float, generator: torch.Generator, quick: bool) -> Tensor:
+    """Fill a contiguous tensor with 0, where something is dropped, and 1.
+
+    Args:
+        quick: for predictions, where masks cost as much as the network: on a CPU one number of the generator seeds a
+            stream of 32-bit numbers, in a tenth of the time of torch's own. The rate is exact to 2^-33.
+    """
+    if not quick or mask.device.type != "cpu":
+        return mask.bernoulli_(1 - p, generator=generator)
+    seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
+    words = np.random.SFC64(int(seed)).random_raw((mask.numel() + 1) // 2).view(np.int32)
+    threshold = min(round((1 - p) * 2**32) - 2**31, 2**31 - 1)
+    torch.lt(torch.from_numpy(words[: mask.numel()]), threshold, out=mask.view(-1))
+    return mask
 
 
 def _mask_shape(shape: Any, channelwise: bool) -> list[int]:
@@ -80,30 +93,30 @@ def _mask_shape(shape: Any, channelwise: bool) -> list[int]:
 
 
 @torch.library.custom_op("multum::keep", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
-def keep(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int) -> Tensor:
+def keep(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int, quick: bool) -> Tensor:
     """The mask of what dropout keeps, 0 or 1, from the generator of `member` (None: the shared one)."""
-    shape = _mask_shape(x.shape, channelwise)
+    mask = torch.empty(_mask_shape(x.shape, channelwise), dtype=x.dtype, device=x.device)
     if x.is_meta:
-        return torch.empty(shape, dtype=x.dtype, device=x.device)
+        return mask
     generators = _SOURCES[handle].on(x.device)
-    return _draw(x, shape, p, generators[-1 if member is None else int(member)])
+    return draw_mask(mask, p, generators[-1 if member is None else int(member)], quick)
 
 
 @keep.register_fake
-def _(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int) -> Tensor:
+def _(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int, quick: bool) -> Tensor:
     return x.new_empty(_mask_shape(x.shape, channelwise))
 
 
-keep.register_autograd(lambda ctx, grad: (None,) * 5)
+keep.register_autograd(lambda ctx, grad: (None,) * 6)
 
 
 @keep.register_vmap
-def _(info: Any, in_dims: Any, x: Tensor, p: float, channelwise: bool, member: Any, handle: int) -> Any:
+def _(info: Any, in_dims: Any, x: Tensor, p: float, channelwise: bool, member: Any, handle: int, quick: bool) -> Any:
     x_dim, member_dim = in_dims[0], in_dims[3]
     one = x if x_dim is None else x.select(x_dim, 0)
     if member_dim is None:
-        return keep(one, p, channelwise, member, handle), None
-    masks = [keep(one, p, channelwise, m, handle) for m in member.unbind(member_dim)]
+        return keep(one, p, channelwise, member, handle, quick), None
+    masks = [keep(one, p, channelwise, m, handle, quick) for m in member.unbind(member_dim)]
     return torch.stack(masks), 0
 
 
@@ -129,7 +142,7 @@ class Drawing:
             return None
         # Samples of one network are trained as one network: the same mask for all, computed once.
         member = None if self.training and self.always else self.member
-        return keep(x.detach(), p, channelwise, member, self.randomness.handle)
+        return keep(x.detach(), p, channelwise, member, self.randomness.handle, not self.training)
 
 
 class MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
