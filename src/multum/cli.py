@@ -327,7 +327,7 @@ def export(
     Example: multum export runs/deep --to deep.pt2 --members 2
     """
     options = without(locals(), "run", "to", "as_json", "coverage", "risk", "conformal", "threshold", "temperature")
-    rules = {"coverage": coverage, "risk": risk, "conformal": conformal, "threshold": threshold}
+    rules: dict[str, Any] = {"coverage": coverage, "risk": risk, "conformal": conformal, "threshold": threshold}
     rules["temperature"] = temperature
     from .exporting import describing
     from .exporting.export import export as write

@@ -19,8 +19,8 @@ from ..data.tables import Table
 __all__ = ["NOT_THERE", "TableCells", "cells_of", "codes_of_words", "words_of_cells"]
 
 # What `pandas.read_csv` takes for a missing cell, and the question mark that multum adds.
-NOT_THERE = ("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A")
-NOT_THERE += ("NA", "NULL", "NaN", "None", "n/a", "nan", "null", "?")
+NOT_THERE = ["", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A"]
+NOT_THERE += ["NA", "NULL", "NaN", "None", "n/a", "nan", "null", "?"]
 
 
 class TableCells(nn.Module):
@@ -61,7 +61,7 @@ def codes_of_words(column: Column) -> dict[str, int]:
     """What each text of a category is for a graph; all others are -1, unknown."""
     categories = column.categories or ()
     missing = dict.fromkeys(NOT_THERE, len(categories)) if column.missing else {}
-    spellings = {word: (word,) for word in categories}
+    spellings: dict[str, tuple[str, ...]] = {word: (word,) for word in categories}
     if {*categories} <= {"True", "False"}:  # pandas reads these however they are written
         spellings = {word: (word, word.lower(), word.upper()) for word in categories}
     return missing | {text: i for i, word in enumerate(categories) for text in spellings[word]}

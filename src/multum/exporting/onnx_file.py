@@ -100,7 +100,7 @@ def _rename(model: Any, inputs: Sequence[str], outputs: Sequence[str], inside: s
 
 def _name_sizes(proto: Any) -> None:
     """What may have any size is called by what it is; sizes between the ends are found by whoever runs the file."""
-    words = {}
+    words: dict[str, str] = {}
     for value in proto.graph.input:
         sizes = value.type.tensor_type.shape.dim
         words |= dict(zip((size.dim_param for size in sizes), ("batch", "", "height", "width"), strict=False))

@@ -50,12 +50,12 @@ class _OneCopy(nn.Module):
             self.places[name] = names[key]
 
     def forward(self, x: Any) -> Any:
-        tensors = {name: self._buffers[place] for name, place in self.places.items()}
+        tensors = {name: self.get_buffer(place) for name, place in self.places.items()}
         return functional_call(self.module, tensors, (x,))
 
 
-ARITHMETIC = ("add", "sub", "rsub", "mul", "div", "truediv", "pow", "lt", "le", "gt", "ge", "eq", "ne", "where")
-ARITHMETIC += ("clamp", "clamp_min", "clamp_max", "radd", "rmul", "rtruediv", "minimum", "maximum")
+ARITHMETIC = ["add", "radd", "sub", "rsub", "mul", "rmul", "div", "truediv", "rtruediv", "pow", "lt", "le", "gt", "ge"]
+ARITHMETIC += ["eq", "ne", "where", "clamp", "clamp_min", "clamp_max"]
 
 
 class _Sayable(TorchFunctionMode):
