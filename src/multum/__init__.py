@@ -14,6 +14,7 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from . import errors, metrics, models
+    from .cascades.cascade import Cascade
     from .checking import check
     from .comparing.compare import compare
     from .ensemble import Ensemble  # before `ensemble`, the function, takes the module's name
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BatchEnsemble",
+    "Cascade",
     "Cost",
     "Data",
     "Deep",
@@ -103,6 +105,7 @@ __all__ = [
 
 # Where names come from; a public name that is not here is a module, or a method.
 _HOMES = {
+    "Cascade": "cascades.cascade",
     "Cost": "metrics.cost",
     "Data": "data",
     "Ensemble": "ensemble",

@@ -390,7 +390,7 @@ def plan(
     classes: Annotated[int | None, Option(help="Without --data")] = None,
     methods: Annotated[str, Option(help="all, or a list as packed,deep:members=4, whose fields are kept")] = "all",
     batch_size: Annotated[int, Option(help="Examples of one prediction")] = 1,
-    backend: Annotated[str, Option(help="What latency is measured with: eager")] = "eager",
+    backend: Annotated[str, Option(help="What latency is measured with: eager, onnxruntime, openvino")] = "eager",
     known: Annotated[
         Path | None, Option("--from", help="A folder that `multum compare` left: what it measured of a candidate")
     ] = None,

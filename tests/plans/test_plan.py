@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import multum
-from multum.errors import ConfigError
+from multum.errors import ConfigError, ExportError
 from multum.files import dumps
 from multum.methods import METHODS
 from multum.plans.plan import Plan
@@ -111,23 +111,29 @@ def test_fields_that_are_asked_for_stay(mlp: Any, planned: Planned) -> None:
     assert [c.members for c in plan if c.method.name == "deep"] == [5]
 
 
-def fake(ensembles: Mapping[str, Any], x: Any) -> dict[str, list[float]]:
+def fake(ens: Any, x: Any) -> Callable[[], float]:
     """A clock by which a pass takes a microsecond per mult-add."""
-    return {name: [1e-6 * multum.cost(ens, example=x).macs] * 3 for name, ens in ensembles.items()}
+    macs = multum.cost(ens, example=x).macs
+    return lambda: 1e-6 * macs
 
 
 def test_latency_is_measured_of_what_passes_alone(mlp: Any, planned: Planned) -> None:
-    timed: list[str] = []
+    timed: list[Any] = []
 
-    def timer(ensembles: Mapping[str, Any], x: Any) -> dict[str, list[float]]:
-        timed.extend(ensembles)
-        return fake(ensembles, x)
+    def backend(ens: Any, x: Any) -> Callable[[], float]:
+        timed.append(ens.method)
+        return fake(ens, x)
 
-    options: dict[str, Any] = {"methods": "deep,multihead,mcdropout", "members": (2, 4), "timer": timer, "seconds": 60}
+    options: dict[str, Any] = {
+        "methods": "deep,multihead,mcdropout",
+        "members": (2, 4),
+        "backend": backend,
+        "seconds": 60,
+    }
     plan = planned(mlp, params="1.2x", latency="2x", **options)
     single = plan.single.counts.macs
     assert plan.single.latency.seconds == pytest.approx(1e-6 * single) and plan.limits.latency == 2e-6 * single
-    assert "deep:members=2" not in timed and "mcdropout:members=4" in timed
+    assert multum.Deep(members=2) not in timed and multum.McDropout(members=4) in timed
     for c in plan:
         if c.latency is not None:
             assert c.latency.measured and c.latency.seconds == pytest.approx(1e-6 * c.counts.macs)
@@ -137,13 +143,33 @@ def test_latency_is_measured_of_what_passes_alone(mlp: Any, planned: Planned) ->
 
 
 def test_what_is_not_measured_in_time_is_predicted_and_says_so(mlp: Any, planned: Planned) -> None:
-    plan = planned(mlp, methods="multihead,mcdropout", members=(2, 8), timer=fake, seconds=1e-9)
+    plan = planned(mlp, methods="multihead,mcdropout", members=(2, 8), backend=fake, seconds=1e-9)
     assert all(not c.latency.measured and c.latency.seconds > 0 for c in plan)
     assert "~" in str(plan) and "~ predicted from those that were measured" in str(plan)
 
 
+def test_what_a_backend_cannot_run_is_excluded_with_its_reason(mlp: Any, planned: Planned) -> None:
+    def backend(ens: Any, x: Any) -> Callable[[], float]:
+        if ens.method.name == "mcdropout":
+            raise ExportError("a network must be of operations that ONNX has; got dropout")
+        return fake(ens, x)
+
+    plan = planned(mlp, methods="multihead,mcdropout", members=(2,), backend=backend, seconds=60)
+    assert [c.reason for c in plan.excluded] == [
+        "cannot be run: a network must be of operations that ONNX has; got dropout"
+    ]
+    assert names(plan) == {"multihead"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["onnxruntime", "openvino"])
+def test_runtimes_are_timed_too(mlp: Any, planned: Planned, backend: str) -> None:
+    plan = planned(mlp, methods="deep", members=(2,), backend=backend, seconds=60)
+    assert plan[0].latency.measured and plan[0].latency.seconds > 0
+
+
 def test_a_plan_is_data_and_text(mlp: Any, planned: Planned) -> None:
-    plan = planned(mlp, params="1.2x", methods="deep,multihead,packed", members=(2, 4), timer=fake, seconds=60)
+    plan = planned(mlp, params="1.2x", methods="deep,multihead,packed", members=(2, 4), backend=fake, seconds=60)
     document = plan.document()
     assert json.loads(dumps(document)) == document
     assert [c["label"] for c in document["candidates"]] == [c.label for c in plan]
@@ -163,7 +189,7 @@ def test_what_cannot_be_built_is_excluded_with_its_reason() -> None:
 def test_the_network_is_left_as_it_is() -> None:
     network = multum.models.build("mlp", in_features=4, classes=3).train()
     before = {name: t.clone() for name, t in network.state_dict().items()}
-    multum.plan(network, example=torch.zeros(1, 4), methods="packed,mcdropout", members=(2,), seconds=5, timer=fake)
+    multum.plan(network, example=torch.zeros(1, 4), methods="packed,mcdropout", members=(2,), seconds=5, backend=fake)
     assert network.training and all(torch.equal(t, before[name]) for name, t in network.state_dict().items())
 
 
@@ -185,7 +211,7 @@ def test_networks_by_name_take_their_shapes_from_data_or_options() -> None:
         ({"network": "mlp"}, "mlp must have the shape of its rows"),
         ({"network": nn.Linear(2, 2)}, "must come with an example batch"),
         ({"network": "lenet", "shape": "3xa"}, "`shape` must be that of one example"),
-        ({"network": "lenet", "backend": "abacus"}, "`backend` must be one of eager"),
+        ({"network": "lenet", "backend": "abacus"}, "`backend` must be one of eager, onnxruntime, openvino"),
         ({"network": "lenet", "latency": "5ms", "seconds": 0}, "must have time to measure"),
         ({"network": "lenet", "params": "lots", "methods": "deep"}, "`params` must be a limit above 0"),
         ({"network": "lenet", "known": "nowhere"}, "a comparison must be a folder that `multum compare` left"),

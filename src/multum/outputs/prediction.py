@@ -87,13 +87,13 @@ def _predicted(ensemble: nn.Module, x: Any, batch_size: int | None) -> Predictio
     if batch_size is not None and batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1, or None for one pass; got batch_size={batch_size}")
     with eval_mode(ensemble), torch.no_grad():
-        outputs = [ensemble(part) for part in _batches(ensemble, x, batch_size)]
+        outputs = [ensemble(part) for part in batches_for(ensemble, x, batch_size)]
     if not outputs:
         raise ConfigError("a prediction must be of examples; got none")
     return kinds[task](outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1))
 
 
-def _batches(ensemble: nn.Module, x: Any, size: int | None) -> Iterable[Any]:
+def batches_for(ensemble: nn.Module, x: Any, size: int | None) -> Iterable[Any]:
     """What the ensemble is called with: batches of what a user has, on its device."""
     calls = isinstance(x, dict) or (isinstance(x, (tuple, list)) and any(isinstance(each, Tensor) for each in x))
     if calls:  # the arguments of a network with several inputs

@@ -13,18 +13,14 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from ..ensemble import Ensemble
-from ..metrics.speed import back_and_forth, time_once
+from ..metrics.speed import back_and_forth
 from ..metrics.timing import in_turn
 from .counting import Counts, Work
 
-__all__ = ["Latency", "Predictor", "Timer", "eager"]
-
-Timer = Callable[[Mapping[str, Ensemble], Any], Mapping[str, Sequence[float]]]  # -> seconds of every round
+__all__ = ["Latency", "Predictor", "seconds_of"]
 
 SECONDS = 0.4  # that one candidate is timed for, within the rounds below
 ROUNDS = (5, 30)
@@ -40,9 +36,8 @@ class Latency:
     upper: float | None = None
 
 
-def eager(ensembles: Mapping[str, Ensemble], x: Any) -> Mapping[str, Sequence[float]]:
-    """Seconds of every round in torch as it is: fewer rounds of what takes long."""
-    passes = {name: partial(time_once, ens, x) for name, ens in ensembles.items()}
+def seconds_of(passes: Mapping[str, Callable[[], float]]) -> Mapping[str, Sequence[float]]:
+    """Seconds of every round, all in turn: fewer rounds of what takes long."""
     slowest = max(min(once(), once()) for once in passes.values())  # the first pass prepares kernels
     rounds = min(max(int(SECONDS / max(slowest, 1e-6)), ROUNDS[0]), ROUNDS[1])
     seconds = in_turn(passes, 1 + rounds, partial(back_and_forth, 1))

@@ -11,9 +11,10 @@ import torch
 
 from ..errors import MultumError, first_line
 from ..metrics.timing import ratio, spread
+from .backends import Backend
 from .candidates import Candidate
 from .counting import Base
-from .latency import Latency, Predictor, Timer
+from .latency import Latency, Predictor, seconds_of
 from .limits import Limit, Limits
 from .watching import Watch
 
@@ -29,7 +30,7 @@ def measured(
     candidates: Sequence[Candidate],
     limits: Limits,
     latency: Limit,
-    timer: Timer,
+    backend: Backend,
     seconds: float,
     threads: int | None,
     watch: Watch,
@@ -44,7 +45,7 @@ def measured(
     before = torch.get_num_threads()
     torch.set_num_threads(threads or before)
     try:
-        clock = _Measuring(base, single, timer, time.monotonic() + seconds)
+        clock = _Measuring(base, single, backend, time.monotonic() + seconds)
         limits = replace(limits, latency=Limits.parse({"latency": clock.alone}, latency=latency).latency)
         timed = clock.run([c for c in candidates if c.feasible], limits.latency, watch)
     finally:
@@ -62,10 +63,10 @@ def _judged(candidate: Candidate, limits: Limits) -> Candidate:
 
 
 class _Measuring:
-    def __init__(self, base: Base, single: Candidate, timer: Timer, until: float):
-        self.base, self.timer, self.until = base, timer, until
-        self.reference = base.build(single.method, 1.0)
-        self.alone = spread(timer({REFERENCE: self.reference}, base.example)[REFERENCE]).median
+    def __init__(self, base: Base, single: Candidate, backend: Backend, until: float):
+        self.base, self.backend, self.until = base, backend, until
+        self.reference = backend(base.build(single.method, 1.0), base.example)
+        self.alone = spread(seconds_of({REFERENCE: self.reference})[REFERENCE]).median
         self.timed: dict[tuple, Candidate] = {}
         self.known = [(single.method.name, single.counts, self.alone)]
 
@@ -97,15 +98,15 @@ class _Measuring:
                 watch.advance()
 
     def _time_group(self, group: Sequence[Candidate]) -> None:
-        ensembles = {REFERENCE: self.reference}
+        passes = {REFERENCE: self.reference}
         for c in group:
             try:
-                ensembles[c.label] = self.base.build(c.method, c.width)
-            except MultumError as error:  # what the meta device could not show
-                self.timed[c.method, c.width] = replace(c, reason=f"cannot be built: {first_line(error)}")
-        seconds = self.timer(ensembles, self.base.example)
+                passes[c.label] = self.backend(self.base.build(c.method, c.width), self.base.example)
+            except MultumError as error:  # what the meta device could not show, or the backend cannot run
+                self.timed[c.method, c.width] = replace(c, reason=f"cannot be run: {first_line(error)}")
+        seconds = seconds_of(passes)
         for c in group:
-            if c.label in ensembles:
+            if c.label in passes:
                 times = ratio(seconds[c.label], seconds[REFERENCE])
                 latency, lower, upper = (self.alone * each for each in (times.median, times.lower, times.upper))
                 self.timed[c.method, c.width] = replace(c, latency=Latency(latency, True, lower, upper))

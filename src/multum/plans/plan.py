@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,10 +19,10 @@ from ..comparing.planning import Wanted, chosen_methods
 from ..errors import ConfigError, MultumError, first_line
 from ..files import plain
 from ..methods import Method, Single
+from .backends import Backend, backend_of
 from .candidates import Candidate, configs_of
 from .counting import Base
 from .known import Comparison
-from .latency import Timer, eager
 from .limits import Limit, Limits
 from .measuring import measured
 from .network import base_of, model_name
@@ -96,11 +96,10 @@ def plan(
     methods: str | Sequence[str | Method] = "all",
     members: Sequence[int] = MEMBERS,
     batch_size: int = 1,
-    backend: str = "eager",
+    backend: str | Backend = "eager",
     known: str | Path | None = None,
     seconds: float = 60.0,
     threads: int | None = None,
-    timer: Timer | None = None,
     progress: bool = False,
 ) -> Plan:
     """Search methods and their knobs for ensembles that keep to the limits.
@@ -111,11 +110,11 @@ def plan(
         memory: of weights and of the activations that are alive at once, as "200MB" or "2x".
         latency: of one pass over `batch_size` examples, as "5ms" or "1.5x".
         methods: "all", a list as on the command line whose fields are kept, or configs.
-        backend: what latency is measured with: "eager".
+        backend: what latency is measured with: "eager", "onnxruntime" or "openvino"; or a function of an ensemble and a
+            batch that gives what runs it once and returns its seconds.
         known: a folder that `multum compare` left: what it measured of a candidate goes with it.
         seconds: that measuring may take; latencies that are not measured by then are predicted. 0 measures none.
         threads: of torch while measuring; None for as many as it has.
-        timer: measures instead of the backend: ensembles by name and a batch -> seconds of every round, by name.
 
     >>> import multum
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
@@ -123,8 +122,7 @@ def plan(
     >>> [candidate.label for candidate in planned.feasible][:2]
     ['multihead:members=2', 'multihead']
     """
-    if backend not in TIMERS:
-        raise ConfigError(f"`backend` must be one of {', '.join(TIMERS)}; got {backend!r}. Use eager")
+    timing = backend_of(backend)
     if latency is not None and seconds <= 0:
         raise ConfigError(f"a limit on latency must have time to measure; got seconds={seconds}. Use seconds=60")
     limits_by_name = {"params": params, "macs": macs, "memory": memory}
@@ -145,16 +143,13 @@ def plan(
         watch.begin("counting", sum(len(configs) for _, configs in listed))
         candidates = [c for each, configs in listed for c in search.of(each, configs, watch)]
         candidates, single, limits = measured(
-            base, single, candidates, limits, latency, timer or TIMERS[backend], seconds, threads, watch
+            base, single, candidates, limits, latency, timing, seconds, threads, watch
         )
     if comparison is not None and model is not None:
         single, *candidates = (
             replace(c, known=comparison.of(c.method, thinner(model, c.width))) for c in (single, *candidates)
         )
     return Plan(tuple(sorted(candidates, key=_order)), single, limits, model, batch_size, tuple(notes))
-
-
-TIMERS: Mapping[str, Timer] = {"eager": eager}
 
 
 def _order(candidate: Candidate) -> tuple[Any, ...]:

@@ -1,0 +1,1 @@
+"""Members one after another, and only as many as an example needs: `multum.Cascade`."""

@@ -1,0 +1,222 @@
+"""Members one after another, and only as many as an example needs.
+
+    p_k(x) = 1/k sum_{m <= k} p_m(x)          the mean of the members that voted so far
+    stop after k members where score(p_k) >= threshold
+
+    confidence    max_c p_k,c
+    margin        the largest of p_k less the second largest
+
+Both say how far the members that voted are from another label; which of them and which threshold save the most is found
+on held-out data (`Cascade.choose`). Examples that have stopped leave the batch, so that they cost nothing more. What
+members share is computed once, for the first of them.
+
+A regression has no such rule: one member's own variance says nothing of how far the others are from its mean.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ..data.parts import Data, Part
+from ..ensemble import Ensemble
+from ..errors import ConfigError, did_you_mean
+from ..metrics.cost import cost
+from ..outputs.prediction import Prediction, batches_for, eval_mode, predict
+from .trunk import replayed, rows_of, trunk_of, zeros_for
+from .voted import Voted
+
+__all__ = ["SCORES", "Cascade", "Choice"]
+
+CANDIDATES = 200  # thresholds that are tried
+
+
+def _margin(log_probs: Tensor) -> Tensor:
+    first, second = log_probs.topk(2, dim=1).values.exp().unbind(1)
+    return first - second
+
+
+SCORES: dict[str, Callable[[Tensor], Tensor]] = {  # of log p_k, [batch, classes] -> [batch]
+    "confidence": lambda log_probs: log_probs.amax(1).exp(),
+    "margin": _margin,
+}
+
+
+class Choice(NamedTuple):
+    """What a threshold cost and saved on the data that it was chosen on."""
+
+    score: str
+    threshold: float
+    nll_lost: float  # nats per example, against all members
+    nll_bound: float  # the upper end of its one-sided interval, which is within the stated loss
+    saved: float  # share of the mult-adds of all members
+    examples: int
+
+
+class Cascade(nn.Module):
+    """An ensemble of classifiers whose members run one after another, until an example needs no more of them.
+
+    Args:
+        threshold: of the score; `math.inf` never stops, and is `multum.predict` itself.
+        score: "confidence" or "margin", of the mean of the members so far.
+
+    >>> import multum
+    >>> net = multum.models.build("mlp", in_features=4, classes=3)
+    >>> cascade = Cascade(multum.ensemble(net, multum.Deep(members=5), example=torch.zeros(2, 4)), threshold=0.4)
+    >>> prediction = cascade(torch.randn(8, 4))
+    >>> prediction.probs.shape, prediction.voted.shape, cascade.saved(prediction) >= 0
+    (torch.Size([8, 3]), torch.Size([8]), True)
+    """
+
+    mult_adds: tuple[int, ...]  # of one example, after 1, 2, ... members
+    all_members: int  # mult-adds of `multum.predict`
+    choice: Choice | None = None
+
+    def __init__(self, ensemble: Ensemble, threshold: float, score: str = "confidence"):
+        super().__init__()
+        _check(ensemble, threshold, score)
+        self.ensemble, self.threshold, self.score = ensemble, float(threshold), score
+        self.trunk = trunk_of(ensemble)
+        self.mult_adds = self._counted()
+        self.all_members = cost(ensemble, example=zeros_for(ensemble)).macs
+
+    @classmethod
+    def choose(
+        cls,
+        ensemble: Ensemble,
+        held_out: Data | Part | Sequence[Any],
+        nll_loss: float = 0.01,
+        *,
+        score: str | None = None,
+        level: float = 0.95,
+        batch_size: int = 256,
+    ) -> Cascade:
+        """The cascade that saves the most mult-adds and loses no more than `nll_loss` nats per example.
+
+        Args:
+            held_out: data with a validation part; or examples as the network takes them, and labels.
+            nll_loss: the upper end of the loss's interval on these examples stays within it; 0.01 of an NLL of 0.3.
+            score: one of `SCORES`; None: the one that saves more.
+            level: of that interval.
+        """
+        if not 0 <= nll_loss < math.inf:
+            raise ConfigError(f"`nll_loss` must be a number of nats >= 0; got nll_loss={nll_loss!r}. Use 0.01")
+        x, y = _examples(held_out)
+        cascade = cls(ensemble, math.inf)
+        logits = predict(ensemble, x, batch_size=batch_size).logits  # type: ignore[union-attr]
+        choices = [
+            cascade._best(logits, y.to(logits.device), name, nll_loss, level)
+            for name in ([score] if score is not None else SCORES)
+        ]
+        best = max(choices, key=lambda choice: choice.saved)
+        chosen = cls(ensemble, best.threshold, best.score)
+        chosen.choice = best
+        return chosen
+
+    def forward(self, x: Any, batch_size: int | None = None) -> Voted:
+        """The prediction for examples as `multum.predict` takes them; in eval mode and without gradients."""
+        with eval_mode(self.ensemble), torch.no_grad():
+            parts = [self._batch(part) for part in batches_for(self.ensemble, x, batch_size)]
+        if not parts:
+            raise ConfigError("a prediction must be of examples; got none")
+        return Voted(torch.cat([p.logits for p in parts], 1), torch.cat([p.voted for p in parts]))
+
+    def saved(self, prediction: Voted) -> float:
+        """The share of all members' mult-adds that this prediction did without."""
+        spent = torch.tensor([0, *self.mult_adds], dtype=torch.float64)[prediction.voted.cpu()].mean()
+        return float(1 - spent / self.all_members)
+
+    def extra_repr(self) -> str:
+        return f"threshold={self.threshold:g}, score={self.score!r}"
+
+    def _batch(self, x: Any) -> Voted:
+        if self.threshold == math.inf:
+            logits = Prediction.from_logits(self.ensemble(x)).logits
+            return Voted(logits, torch.full((logits.shape[1],), len(logits), device=logits.device))
+        rows = len(next(t for t in tree_leaves(x) if isinstance(t, Tensor)))
+        left, voted = torch.arange(rows, device=self.ensemble.device), None
+        logits, total = torch.empty(0), torch.empty(0)
+        with replayed(self.ensemble.network, self.trunk) as replay:
+            for member in range(self.ensemble.members):
+                replay.begin(left)
+                own = Prediction.from_logits(self.ensemble(rows_of(x, left), member=member).unsqueeze(0))
+                if voted is None:
+                    logits = own.logits.new_full((self.ensemble.members, *own.logits.shape[1:]), math.nan)
+                    total, voted = own.logits.new_full(own.logits.shape[1:], -math.inf), torch.zeros_like(left)
+                logits[member, left] = own.logits[0]
+                total[left] = total[left].logaddexp(own.log_probs)
+                voted[left] += 1
+                stops = SCORES[self.score](total[left] - math.log(member + 1)) >= self.threshold
+                left = left[~stops]
+                if not len(left):
+                    break
+        assert voted is not None
+        return Voted(logits, voted)
+
+    def _counted(self) -> tuple[int, ...]:
+        """By `multum.cost`: a layer of the trunk once, and any other for every member that runs."""
+        parts = cost(self.ensemble.single(), example=zeros_for(self.ensemble)).parts  # of one member
+        inside = [any(f"{part.path}.".startswith(f"{path}.") for path in self.trunk) for part in parts]
+        once = sum(part.macs for part, shared in zip(parts, inside, strict=True) if shared)
+        each = sum(part.macs for part in parts) - once
+        return tuple(once + k * each for k in range(1, self.ensemble.members + 1))
+
+    def _best(self, logits: Tensor, y: Tensor, score: str, nll_loss: float, level: float) -> Choice:
+        """The threshold of one score, by what every number of members would have said of every example."""
+        members = len(logits)
+        counts = torch.arange(1, members + 1, device=logits.device).view(-1, 1, 1)
+        running = logits.log_softmax(2).logcumsumexp(0) - counts.log()
+        nll = -running.gather(2, y.view(1, -1, 1).expand(members, -1, 1)).squeeze(2).double()
+        scores = torch.stack([SCORES[score](each) for each in running[:-1]]) if members > 1 else nll[:0]
+        spent = torch.tensor(self.mult_adds, dtype=torch.float64, device=logits.device)
+        shares = torch.linspace(0, 1, CANDIDATES, dtype=torch.float64, device=logits.device)
+        best = Choice(score, math.inf, 0.0, 0.0, 0.0, len(y))
+        for threshold in scores.double().flatten().quantile(shares).tolist() if scores.numel() else ():
+            goes_on = (scores.double() < threshold).cumprod(0)
+            stop = goes_on.sum(0)  # the members that voted, less one
+            lost = nll.gather(0, stop.unsqueeze(0))[0] - nll[-1]
+            bound = float(lost.mean()) + _normal(level) * float(lost.std()) / math.sqrt(len(y))
+            saved = float(1 - spent[stop].mean() / self.all_members)
+            if threshold > 0 and bound <= nll_loss and saved > best.saved:
+                best = Choice(score, threshold, float(lost.mean()), bound, saved, len(y))
+        return best
+
+
+def _normal(level: float) -> float:
+    return float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
+
+
+def _check(ensemble: Any, threshold: float, score: str) -> None:
+    if not isinstance(ensemble, Ensemble):
+        raise ConfigError(f"a cascade must be of an ensemble; got {type(ensemble).__name__}. Use multum.ensemble(...)")
+    if ensemble.task != "classification":
+        raise ConfigError(
+            f"a cascade must be of classifiers; got task={ensemble.task!r}: one member's own variance says nothing of "
+            "how far the others are from its mean. Use multum.predict"
+        )
+    if ensemble.folded:
+        raise ConfigError(
+            f"a cascade must be of members that can run alone; got {type(ensemble.method).__name__}, whose members are "
+            "one pass of one network: nothing is saved by asking fewer. Use multum.predict"
+        )
+    if score not in SCORES:
+        raise ConfigError(f"score must be one of {', '.join(SCORES)}; got {score!r}. {did_you_mean(score, SCORES)}")
+    if not threshold > 0:
+        raise ConfigError(f"threshold must be above 0; got threshold={threshold!r}. Use 0.9, or math.inf for no stop")
+
+
+def _examples(held_out: Data | Part | Sequence[Any]) -> tuple[Any, Tensor]:
+    if isinstance(held_out, Data):
+        if held_out.validation is None:
+            raise ConfigError(
+                "a threshold must be chosen on held-out data; got data without a validation part. Use "
+                "data.with_validation(0.1, seed=0) before training"
+            )
+        return held_out.prepare(held_out.validation.x[:]), held_out.validation.y
+    x, y = (held_out.x, held_out.y) if isinstance(held_out, Part) else held_out
+    return x, torch.as_tensor(y)
