@@ -21,7 +21,7 @@ SOURCE = ROOT / "src" / "multum"
 
 # From the ground up: a part imports parts below its own floor, and no other part of the same floor.
 FLOORS = (
-    ("errors", "figures", "memory", "network", "operators", "version"),
+    ("errors", "figures", "memory", "network", "operators", "processor", "version"),
     ("checks", "files", "parsing", "rewrite"),
     ("data", "executors", "reports", "thinning"),
     ("layout", "models", "outputs"),

@@ -15,7 +15,7 @@ from ..executors import EXECUTORS, REFERENCE
 from ..methods import Method
 from ..outputs.loss import loss
 from ..training.batches import Step
-from ..training.loop import forward
+from ..training.scoring import forward
 from .peers import PEERS
 from .setting import Setting
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import checkpoint
 
 from ..errors import NetworkError
 from ..network.copies import arguments
@@ -24,6 +26,7 @@ def call(
     tensors: dict[str, Tensor],
     x: Any,
     around: Callable[[], AbstractContextManager] = nullcontext,
+    again: bool = False,
 ) -> Tensor:
     """`network(x)` with these tensors in place of its own.
 
@@ -31,15 +34,16 @@ def call(
 
     Args:
         around: makes a context like the one that this runs in, where the network checkpoints blocks for backward.
+        again: whether it keeps nothing for backward but its input, and is computed again there.
     """
     args, kwargs = arguments(x)
     if torch.compiler.is_compiling():
         current = dict(tensors)
         out = functional_call(network, current, args, kwargs)
     else:
-        holders = holders_of(network, tuple(tensors))
+        holders, recomputed = holders_of(network, tuple(tensors)), partial(checkpoint, network, use_reentrant=False)
         with recomputable(network, tensors, around), holders.exchanged(tensors) as current:
-            out = network(*args, **kwargs)
+            out = (recomputed if again else network)(*args, **kwargs)
     if not isinstance(out, Tensor):
         raise NetworkError(
             f"network must return one tensor; got {type(out).__name__} in {'training' if network.training else 'eval'} "

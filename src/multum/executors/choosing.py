@@ -15,7 +15,6 @@ import json
 import logging
 import math
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -32,6 +31,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..errors import first_line
 from ..network.copies import tensors_of
+from ..processor import processor
 from ..version import __version__
 from .remembered import file, lookup, remember
 
@@ -171,19 +171,16 @@ def _machine(device: str) -> dict[str, Any]:
     here = Path(__file__).parent
     sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
     return {
-        "cpu": [_cpu(), torch.backends.cpu.get_cpu_capability(), os.cpu_count(), os.environ.get("ONEDNN_MAX_CPU_ISA")],
+        "cpu": [
+            processor(),
+            torch.backends.cpu.get_cpu_capability(),
+            os.cpu_count(),
+            os.environ.get("ONEDNN_MAX_CPU_ISA"),
+        ],
         "device": torch.cuda.get_device_name() if device == "cuda" else device,
         "torch": torch.__version__,
         "multum": [__version__, sources.hexdigest()],
     }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def _digest(value: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -12,7 +14,22 @@ from ..rewrite.dropout import Randomness
 from .base import Executor
 from .call import call, take
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "recomputing"]
+
+_RECOMPUTING: ContextVar[bool] = ContextVar("members are computed again in backward", default=False)
+
+
+@contextmanager
+def recomputing() -> Iterator[None]:
+    """A context in which a member keeps nothing for backward but its input: time for memory.
+
+    In backward one member after another is computed again, so that the activations of one are there at a time.
+    """
+    token = _RECOMPUTING.set(True)
+    try:
+        yield
+    finally:
+        _RECOMPUTING.reset(token)
 
 
 class Loop(Executor):
@@ -35,13 +52,15 @@ class Loop(Executor):
         updates: list[dict[str, Tensor]] = []
         outputs = []
         shared = randomness.shared_state() if randomness is not None else {}
+        again = _RECOMPUTING.get() and torch.is_grad_enabled()
         training = bool(moving) and any(module.training for module in network.modules())
         for i in range(members):
             if i > 0 and randomness is not None:
                 randomness.restore_shared(shared)
             own = {name: parts[i] for name, parts in slices.items()}
             updates.append({name: buffer.clone() for name, buffer in moving.items()} if training else {})
-            outputs.append(call(network, {**own, **updates[-1]}, take(x, i) if per_member else x))
+            seen = take(x, i) if per_member else x
+            outputs.append(call(network, {**own, **updates[-1]}, seen, again=again))
         for name, buffer in moving.items() if training else ():
             first = updates[0][name]
             rest = [u[name] for u in updates[1:]]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..processor import processor, said_of_the_processor
 from ..version import __version__
 
 __all__ = ["jobs_and_threads", "machine", "versions"]
@@ -55,7 +55,7 @@ def versions() -> dict[str, str]:
 def machine() -> dict[str, Any]:
     """The machine: processor, cores, memory and system, as far as the system says."""
     return {
-        "processor": _said_of_the_processor("model name") or platform.processor() or platform.machine(),
+        "processor": processor(),
         "flags": [flag for flag in VECTORS if flag in _flags()],
         "cores": os.cpu_count(),
         "memory": f"{_memory() / 2**30:.0f} GB" if _memory() else None,
@@ -64,14 +64,4 @@ def machine() -> dict[str, Any]:
 
 
 def _flags() -> set[str]:
-    return {*(_said_of_the_processor("flags") or _said_of_the_processor("Features")).split()}
-
-
-def _said_of_the_processor(field: str) -> str:
-    """What the system says first under this name; "" where it says nothing."""
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            name, _, words = line.partition(":")
-            if name.strip() == field:
-                return words.strip()
-    return ""
+    return {*(said_of_the_processor("flags") or said_of_the_processor("Features")).split()}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..choice import MODES
+from ..executors import REFERENCE
 from ..executors.choosing import measuring
 from ..outputs.prediction import eval_mode
 from .averaging import AT_ONCE
@@ -30,9 +32,11 @@ def settle(run: Run) -> None:
     ens = run.ensemble
     ens.settled.clear()
     ens.latest.clear()
+    if run.recipe.recompute:
+        ens.latest[MODES[True]] = REFERENCE
     if run.fabric.global_rank == 0 and measuring(always=True):
         ens.train()
-        if not (run.sequential or run.method.takes_turns):
+        if not (run.recipe.recompute or run.recipe.compile or run.sequential or run.method.takes_turns):
             x, per_member = _batch(run)
             with run.fabric.autocast():
                 ens.settle(x, per_member)

@@ -10,11 +10,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..ensemble import Ensemble
-from ..outputs.loss import loss
 from .batches import Step
 from .devices import Place
 from .recipe import Recipe
@@ -53,6 +51,10 @@ def fit(
         after_epoch: called with the number of epochs done, after each; to look at the ensemble, not to change it.
         warn: whether a run that has not converged is said (by the rule of stopping.py).
 
+    With `compile=True` in the recipe a run is resumed to the bit on the same machine, with the same versions of torch
+    and of its compiler and the same number of threads: every size of a batch has a program of its own, which does not
+    depend on what ran before. The numbers of a run that is not compiled agree with it to rounding.
+
     Every row of the history has the loss per member, and the share of its seconds that the loop was "waiting" for data.
 
     >>> import multum
@@ -88,19 +90,9 @@ def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
     """The gradients of one batch: its loss as it is trained, and the outputs."""
     recipe, optimizers = run.recipe, run.optimizers
     with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
-        outputs = forward(run.model, step, member, recipe.ghost)
-        value = loss(outputs, step.y, criterion=run.criterion, reduction=run.reduction, weights=step.weights)
+        outputs, value = run.scored(run.model, step, member, recipe.ghost, run.criterion, run.reduction)
         penalty = recipe.l1 * optimizers.magnitude(member) if recipe.l1 else 0.0
         # A member that trains alone has its share of the mean over all members.
         share = run.ensemble.members if run.sequential and run.reduction == "mean" else 1
         run.fabric.backward((value / share + penalty) / run.group)
     return value + penalty, outputs
-
-
-def forward(model: Any, step: Step, member: int | None, ghost: int) -> Tensor:
-    """Outputs of all members or of one, `ghost` rows or more at a time. Shape: [members or 1, batch, ...]."""
-    rows, dim = (step.x.shape[1], 1) if step.per_member else (step.x.shape[0], 0)
-    parts = step.x.tensor_split(max(1, rows // ghost), dim) if ghost else (step.x,)
-    outputs = [model(part, per_member=step.per_member, member=member) for part in parts]
-    outputs = outputs if member is None else [o.unsqueeze(0) for o in outputs]
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=1)

@@ -37,6 +37,8 @@ WORDS: dict[str, tuple[Any, ...]] = {
     "nesterov": (True, False),
     "flip": (True, False),
     "sequential": (True, False),
+    "recompute": (True, False),
+    "compile": (True, False),
 }
 WHOLE = {
     **dict.fromkeys(("epochs", "batch_size", "accumulate"), 1),
@@ -90,6 +92,8 @@ class Recipe:
     states: int = 0  # weights are left in states/ after every so many epochs, for trajectories; 0: never
     clip: float = 0.0  # largest gradient norm of what a member owns, and of what all share; 0 for none
     sequential: bool = False  # train members one after another, where they share nothing; the same result
+    recompute: bool = False  # memory for time: the activations of one member at a time, computed again in backward
+    compile: bool = False  # torch.compile of each step's forward and loss; see `fit` on what is then the same bits
     accumulate: int = 1  # batches whose gradients are averaged before the optimizer moves
     precision: str = "32-true"  # as Fabric names it: "32-true", "16-mixed", "bf16-mixed", "64-true"
     seed: int = 0
@@ -122,6 +126,11 @@ class Recipe:
             raise ConfigError(f"validation must satisfy 0 <= validation < 1; got validation={self.validation!r}")
         if self.keep == "best" and self.validation == 0:
             raise ConfigError("keep='best' must have examples to choose by; got validation=0. Use validation=0.1")
+        if self.compile and self.recompute:
+            raise ConfigError(
+                "recompute=True runs members one after another, and compile=True makes one program of them; got both. "
+                "Choose one"
+            )
         if self.anneal_from > self.anneal_to:
             raise ConfigError(
                 f"anneal_from must be at most anneal_to; got anneal_from={self.anneal_from}, anneal_to={self.anneal_to}"

@@ -9,6 +9,7 @@ from ..data.rows import Stream
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, TrainingError
+from ..executors import EXECUTORS, REFERENCE
 from .recipe import Recipe
 
 __all__ = ["refuse"]
@@ -34,11 +35,26 @@ def refuse(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> 
         raise TrainingError(f"best_by='accuracy' is for classification; got {data.task}. Use best_by='nll'")
     if recipe.order == "own" and (method.arranges_batches or method.takes_turns) and method.members > 1:
         raise TrainingError(f"order='own' gives each member its own batches; {name} decides that itself")
+    if recipe.recompute:
+        _refuse_recomputing(ensemble)
     if isinstance(data.train.x, Stream):
         _refuse_rows(recipe, data)
     if data.train.weights is not None and (recipe.mixup or recipe.cutmix):
         raise TrainingError("mixup and cutmix must be 0 where examples have weights: they mix examples. Leave them out")
     _refuse_augmentation(recipe, data)
+
+
+def _refuse_recomputing(ensemble: Ensemble) -> None:
+    if ensemble.chosen not in (None, REFERENCE):
+        raise TrainingError(
+            f"recompute=True must run members one after another; got executor={ensemble.chosen!r}. "
+            f"Use executor={REFERENCE!r}, or None"
+        )
+    if ensemble.pooled and any(EXECUTORS[name].pools for name in ensemble.executors):
+        raise TrainingError(
+            "recompute=True must have norms that see one member at a time; got one that members share, "
+            f"{ensemble.pooled[0]}, whose statistics are pooled over all of them. Give members norms of their own"
+        )
 
 
 def _refuse_rows(recipe: Recipe, data: Data) -> None:

@@ -18,6 +18,7 @@ from ..data.rows import Stream
 from ..ensemble import Ensemble
 from ..errors import ConfigError
 from ..executors.choosing import fixed
+from ..executors.loop import recomputing
 from ..files import prepare_folder
 from ..network.copies import tensors_of
 from ..saving import save as save_model
@@ -31,6 +32,7 @@ from .optimizers import Optimizers
 from .recipe import Recipe
 from .refusals import refuse
 from .reporting import Bar, History, Log, Tally, is_lost, lost
+from .scoring import room, scoring
 from .stopping import is_stalled, warn_if_falling
 
 __all__ = ["Run"]
@@ -70,6 +72,7 @@ class Run:
         self.average, self.best = Average(), Best()
         self.tally = Tally(self.data.task, self.data.target_std)
         self.model: Any = self.fabric.setup_module(ensemble)
+        self.scored = scoring(recipe.compile, self.fabric.device.type)
         # Whether each member needs an optimizer of its own.
         apart = self.method.takes_turns or recipe.sequential or recipe.optimizer == "lamb"
         self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=apart)
@@ -260,6 +263,9 @@ class Run:
                 executing.settle(self)
             self.ensemble.train()
             opened.enter_context(fixed())
+            if self.recipe.recompute:
+                opened.enter_context(recomputing())
+            opened.enter_context(room(self.recipe.compile, self.method.members))
             opened.enter_context(self.interrupts)
             opened.enter_context(self.bar)
             self.opened = opened.pop_all()
