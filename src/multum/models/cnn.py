@@ -9,6 +9,7 @@ from torch import nn
 
 from ..checks import whole
 from .network import Network, widths_of
+from .pooling import MaxPool2x2
 
 __all__ = ["CNN"]
 
@@ -33,7 +34,7 @@ class CNN(Network):
         layers: list[nn.Module] = []
         for place, width in enumerate(widths_of("widths", widths)):
             layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
-            layers += [nn.MaxPool2d(2)] if place < POOLED else []
+            layers += [MaxPool2x2()] if place < POOLED else []
             channels = width
         self.features = nn.Sequential(*layers)
         self.avgpool = nn.AdaptiveAvgPool2d(1)

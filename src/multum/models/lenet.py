@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from ..checks import whole
 from .network import Network
+from .pooling import MaxPool2x2
 
 __all__ = ["LeNet"]
 
@@ -35,7 +36,7 @@ class LeNet(Network):
         self.hidden = nn.Linear(120, 84)
         self.fc = nn.Linear(84, whole("classes", classes))
         self.relu = nn.ReLU()
-        self.maxpool = nn.MaxPool2d(2)
+        self.maxpool = MaxPool2x2()
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.reset_parameters()
 

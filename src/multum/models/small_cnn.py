@@ -7,6 +7,7 @@ from torch import nn
 
 from ..checks import whole
 from .network import Network
+from .pooling import MaxPool2x2
 
 __all__ = ["SmallCNN"]
 
@@ -29,7 +30,7 @@ class SmallCNN(Network):
         self.conv3 = nn.Conv2d(32, 32, 3, padding=1)
         self.fc = nn.Linear(32, whole("classes", classes))
         self.relu = nn.ReLU()
-        self.maxpool = nn.MaxPool2d(2)
+        self.maxpool = MaxPool2x2()
         self.avgpool = nn.AdaptiveAvgPool2d(1)
         self.reset_parameters()
 

@@ -9,6 +9,7 @@ from torch import nn
 
 from ..checks import whole
 from .network import Network, widths_of
+from .pooling import MaxPool2x2
 from .resnet import BasicBlock
 
 __all__ = ["SmallResNet"]
@@ -33,7 +34,7 @@ class SmallResNet(Network):
         self.conv1 = nn.Conv2d(whole("in_channels", in_channels), channels, 3, 2, 1, bias=False)
         self.bn1 = nn.BatchNorm2d(channels)
         self.relu = nn.ReLU()
-        self.maxpool = nn.MaxPool2d(2)
+        self.maxpool = MaxPool2x2()
         blocks = []
         for stage, width in enumerate(stages):
             blocks.append(BasicBlock(channels, width, width, stride=2 if stage else 1))
