@@ -75,7 +75,7 @@ def main() -> int:
     good = total < SECONDS and peak_megabytes() < MEGABYTES
 
     streamed, _ = step("the first two again, in batches of 10 000", lambda: stream(logits, labels, 10_000))
-    worst = max(abs(streamed[name] - value) for name, value in table.items())
+    worst = max(abs(streamed[name] - table[name]) for name in streamed.keys() & table.keys())
     print(f"largest difference between both: {worst:.1e}")
     print(f"{'within' if good else 'NOT within'} {SECONDS} s and {MEGABYTES} MB")
     return 0 if good else 1

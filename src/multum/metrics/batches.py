@@ -45,7 +45,8 @@ def batch_of(prediction: Prediction, labels: Tensor, bins: int) -> tuple[Table, 
     """What adds up over batches, ``[1 + members, ...]``, and what each example contributes, ``[..., examples]``."""
     labels = check_labels(labels, prediction.logits[0])
     values: dict[str, list[Tensor]] = {}
-    for log_probs in (prediction.log_probs, *(z.log_softmax(1) for z in prediction.logits)):
+    members = prediction.member_log_probs  # first: the mixture comes from them
+    for log_probs in (prediction.log_probs, *members):
         for key, own in _example_values(log_probs, labels).items():
             values.setdefault(key, []).append(own)
     ranked = list(zip(values[CONFIDENCE], values[CORRECT], strict=True))

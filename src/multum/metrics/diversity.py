@@ -121,10 +121,10 @@ def pair_sums(prediction: Prediction, labels: Tensor | None = None) -> PairSums:
     check_prediction(prediction)
     if labels is not None:
         labels = check_labels(labels, prediction.logits[0])
-    logits = prediction.logits
-    step = max(1, SLICE // max(1, logits[:, :1].numel()))
+    members = prediction.member_log_probs
+    step = max(1, SLICE // max(1, members[:, :1].numel()))
     targets = repeat(None) if labels is None else labels.split(step)
-    slices = zip(logits.split(step, dim=1), prediction.log_probs.split(step), targets, strict=labels is not None)
+    slices = zip(members.split(step, dim=1), prediction.log_probs.split(step), targets, strict=labels is not None)
     return reduce(PairSums.__add__, (_slice_sums(*rows) for rows in slices))
 
 
@@ -154,13 +154,12 @@ def disagreement(prediction: Prediction) -> float:
     return _mean_of_pairs(disagreement_matrix(prediction))
 
 
-def _slice_sums(logits: Tensor, mixture: Tensor, labels: Tensor | None) -> PairSums:
-    log_probs = logits.log_softmax(2)
+def _slice_sums(log_probs: Tensor, mixture: Tensor, labels: Tensor | None) -> PairSums:
     votes = log_probs.argmax(2)
     cross, kl = _cross_and_kl(log_probs.flatten(1))
     entropy = torch.special.entr(mixture.exp()).sum(dtype=torch.float64)
     # The diagonal of `cross` is -H(p_m). One member knows nothing that it does not know: exactly 0, no rounding.
-    information = max(0.0, float(entropy + cross.diagonal().mean())) if len(logits) > 1 else 0.0
+    information = max(0.0, float(entropy + cross.diagonal().mean())) if len(log_probs) > 1 else 0.0
     both_right = ensemble_right = None
     if labels is not None:
         right = (votes == labels).flatten(1).double()

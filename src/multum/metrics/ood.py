@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -156,12 +157,17 @@ def histogram(sets: Mapping[str, Tensor], *, bins: int = 50) -> Histogram:
 def hits(inside: Tensor, outside: Tensor, name: str = "scores") -> tuple[Tensor, Tensor]:
     """OOD and test examples at or above each distinct score, from the highest down: ``[thresholds]`` each."""
     inside, outside = check_scores(inside, f"{name}, inside"), check_scores(outside, f"{name}, outside")
-    both = torch.cat([inside, outside])
-    ordered, order = both.sort(descending=True)
-    outsiders = (order >= len(inside)).cumsum(0)
+    both = torch.cat([inside, outside]).detach()
+    ordered = _ascending(both).flip(0)
     taken = last_of_ties(ordered)
-    true = outsiders[taken - 1]
+    true = len(outside) - torch.searchsorted(_ascending(both[len(inside) :]), ordered[taken - 1])
     return true, taken - true
+
+
+def _ascending(values: Tensor) -> Tensor:
+    """Sorted, by numpy where it can: torch also finds the order, in several times the time."""
+    known = values.device.type == "cpu" and values.dtype in (torch.float32, torch.float64)
+    return torch.from_numpy(np.sort(values.numpy())) if known else values.sort().values
 
 
 def auroc_of_hits(true: Tensor, false: Tensor) -> float:

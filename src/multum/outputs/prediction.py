@@ -147,7 +147,15 @@ class Prediction:
     def log_probs(self) -> Tensor:
         """log p = logsumexp_m log_softmax(z_m) - log M, ``[batch, classes, ...]``."""
         # The log of the averaged probabilities would be -inf wherever they underflow, and the NLL with it.
-        return self.logits.log_softmax(2).logsumexp(0) - math.log(self.logits.shape[0])
+        # The members' own are used where they were asked for before; nobody else needs to hold on to them.
+        members = vars(self).get("member_log_probs")
+        members = self.logits.log_softmax(2) if members is None else members
+        return members.logsumexp(0) - math.log(self.logits.shape[0])
+
+    @cached_property
+    def member_log_probs(self) -> Tensor:
+        """log p_m = log_softmax(z_m), ``[members, batch, classes, ...]``."""
+        return self.logits.log_softmax(2)
 
     @cached_property
     def probs(self) -> Tensor:
