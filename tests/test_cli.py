@@ -243,7 +243,7 @@ def test_compare_ends_with_the_final_model_and_its_command(multum, tmp_path: Pat
 
 def test_bench_prints_tables_or_json(multum, tmp_path: Path) -> None:
     quick = ["--model", "small-cnn:thin=0.25", "--shape", "1x8x8", "--methods", "single,packed", "--batch", "2"]
-    quick += ["--rounds", "1", "--mode", "inference", "--no-memory"]
+    quick += ["--rounds", "1", "--mode", "inference", "--no-memory", "--backends", "none"]
     out, err, code = multum("bench", *quick, "--json")
     document = json.loads(out)
     assert (code, err) == (0, "") and document["rows"][0]["name"] == "one network"
@@ -253,3 +253,15 @@ def test_bench_prints_tables_or_json(multum, tmp_path: Path) -> None:
     assert max(map(len, out.splitlines())) <= 80
     _, err, code = multum("bench", *quick, "--executors", "lop")
     assert code == 2 and "Did you mean loop" in err
+
+
+def test_bench_forgets_what_was_measured(multum, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from multum.executors import remembered
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(remembered, "_HERE", {})
+    remembered.remember("key", {"executor": "loop"}, ["loop"])
+    assert remembered.file().is_file()
+    out, err, code = multum("bench", "--clear")
+    assert (out, err, code) == ("1 measured choices of executors are forgotten\n", "", 0)
+    assert not remembered.file().is_file()

@@ -340,7 +340,10 @@ def export(
 def bench(
     model: ModelName = None,
     methods: Annotated[str, Option(help="all, or a list as single,packed:members=4,alpha=2,deep")] = "all",
-    executors: Annotated[str, Option(help="all, or a list; see `Ensemble.executors`")] = "all",
+    executors: Annotated[str, Option(help="all, or a list as loop,vmap,auto; auto: as measured")] = "all",
+    backends: Annotated[
+        str, Option(help="Of multum.optimize: all, none, or a list as optimized,inductor,onnxruntime,openvino")
+    ] = "optimized",
     batch: Annotated[str, Option(help="Batch sizes")] = "1,16",
     shape: Annotated[str | None, Option(help="Of one example, as 3x32x32")] = None,
     data: Annotated[str | None, Option(help="Take shape and outputs of this data set instead")] = None,
@@ -350,6 +353,9 @@ def bench(
     peers: Annotated[bool, Option("--peers", help="Also torch-uncertainty's and tabm's twins")] = False,
     memory: Annotated[bool, Option(help="Also peak memory, each row in a process of its own")] = True,
     out: Annotated[Path | None, Option(help="A folder for JSON, Markdown and a figure")] = None,
+    clear: Annotated[
+        bool, Option("--clear", help="Forget which executors were measured as the fastest, and end")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """How long and how much memory, in units of one network: every method by every executor, on this machine.
@@ -360,7 +366,12 @@ def bench(
 
     Example: multum bench --data csv:churn.csv#target=left --mode training --out runs/bench
     """
-    options = without(locals(), "batch", "shape", "mode", "as_json")
+    options = without(locals(), "batch", "shape", "mode", "clear", "as_json")
+    if clear:
+        from .executors import remembered
+
+        print(f"{remembered.clear()} measured choices of executors are forgotten")
+        return
     from .benching.bench import bench as run_bench
     from .benching.setting import listed
     from .benching.tables import terminal

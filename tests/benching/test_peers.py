@@ -15,7 +15,7 @@ from multum.benching.setting import Setting
 from multum.errors import ConfigError
 
 R18 = Setting("resnet18", (3, 32, 32))
-QUICK = {"executors": "loop", "peers": True, "batch": (4,), "rounds": 1, "memory": False}
+QUICK = {"executors": "loop", "backends": "none", "peers": True, "batch": (4,), "rounds": 1, "memory": False}
 
 
 def test_which_methods_have_a_twin() -> None:
@@ -43,15 +43,7 @@ def test_tabm_is_the_twin_of_batch_ensemble_on_equal_layers() -> None:
 
 def test_tabm_runs_beside_ours() -> None:
     pytest.importorskip("tabm")
-    document = bench(
-        "mlp:hidden=8+8",
-        methods="batchensemble:members=3",
-        executors="loop",
-        peers=True,
-        batch=(4,),
-        rounds=1,
-        memory=False,
-    )
+    document = bench("mlp:hidden=8+8", methods="batchensemble:members=3", **QUICK)
     assert [(row["way"], row["library"]) for row in document["rows"] if row["mode"] == "training"] == [
         *(("", "multum"), ("loop", "multum"), ("tabm", "tabm"))
     ]
@@ -71,15 +63,7 @@ def test_a_library_that_is_not_there_is_left_out_with_the_fix(monkeypatch: pytes
     monkeypatch.setitem(sys.modules, "tabm", None)
     with pytest.raises(ConfigError, match="make bench"):
         PEERS["tabm"].load()
-    document = bench(
-        "mlp:hidden=8+8",
-        methods="batchensemble:members=2",
-        executors="loop",
-        peers=True,
-        batch=(2,),
-        rounds=1,
-        memory=False,
-    )
+    document = bench("mlp:hidden=8+8", methods="batchensemble:members=2", **QUICK)
     assert len(document["rows"]) == 4 and all(part["way"] == "tabm" for part in document["left_out"])
 
 

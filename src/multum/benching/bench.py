@@ -32,7 +32,7 @@ from ..runs.machine import machine, versions
 from .memory import peak_memory
 from .peers import PEERS, installed_versions
 from .setting import Setting, setting_of
-from .subjects import MODES, NETWORK, Call, Subject, Workshop, executors_named
+from .subjects import MODES, NETWORK, OPTIMIZED, Call, Subject, Workshop, backends_named, executors_named
 from .writing import kept_rows, write
 
 __all__ = ["Timed", "bench", "shuffled", "timed_rows"]
@@ -49,6 +49,7 @@ def bench(
     *,
     methods: str | Sequence[str | Method] = "all",
     executors: str = "all",
+    backends: str = OPTIMIZED,
     batch: Sequence[int] = (1, 16),
     shape: Sequence[int] | None = None,
     data: str | None = None,
@@ -67,6 +68,8 @@ def bench(
 
     Args:
         model: a network by name, or the default one for `data`.
+        executors: "all", or some of them; "auto" is the one that an ensemble chooses for itself.
+        backends: of `multum.optimize`: "all", "none", or some of them; "optimized" is the one without a compiler.
         shape: of one example, where there is no data.
         peers: whether torch-uncertainty's and tabm's twins are measured too.
         memory: whether peak memory is measured, each row in a process of its own.
@@ -77,13 +80,14 @@ def bench(
     for name in mode:
         one_of("mode", name, MODES)
     setting = setting_of(model, shape, data, seed)
-    settings = {
+    settings: dict[str, Any] = {
         "model": setting.model,
         "shape": list(setting.shape),
         "outputs": setting.outputs,
         "data": data,
         "methods": [w.label for w in chosen_methods(methods, controls=False)],
         "executors": executors,
+        "backends": backends,
         "batch": list(batch),
         "mode": list(mode),
         "rounds": rounds,
@@ -138,15 +142,16 @@ class _Job:
             write(self.document(), self.out)
 
     def _subjects(self, methods: Sequence[Wanted], mode: str) -> list[Subject]:
-        subjects, executors = [Subject(NETWORK)], executors_named(self.settings["executors"])
+        subjects, settings = [Subject(NETWORK)], self.settings
+        ways = executors_named(settings["executors"]), backends_named(settings["backends"])
         for wanted in methods:
             if wanted.cost is not None:
                 raise ConfigError(f"a benchmark has no controls; got {wanted.label}. Use --model NAME:wide=2")
             try:
-                subjects += self.workshop.subjects(wanted.label, wanted.method, executors, mode)
+                subjects += self.workshop.subjects(wanted.label, wanted.method, *ways, mode)
             except MultumError as error:
                 self._leave_out(Subject(wanted.label), f"{mode}: {error}")
-            if self.settings["peers"]:
+            if settings["peers"]:
                 theirs = [peer.name for peer in PEERS.values() if peer.has(self.setting, wanted.method)]
                 subjects += [Subject(wanted.label, name, wanted.method, name) for name in theirs]
         return subjects

@@ -19,10 +19,16 @@ from ..training.scoring import forward
 from .peers import PEERS
 from .setting import Setting
 
-__all__ = ["INFERENCE", "MODES", "NETWORK", "TRAINING", "Call", "Subject", "Workshop", "executors_named"]
+__all__ = [
+    *("AUTO", "INFERENCE", "MODES", "NETWORK", "OPTIMIZED", "TRAINING"),
+    *("Call", "Subject", "Workshop", "backends_named", "executors_named"),
+]
 
 INFERENCE, TRAINING = MODES = ("inference", "training")
 NETWORK = "one network"
+AUTO = "auto"  # the executor that an ensemble chooses for itself
+OPTIMIZED = "optimized"  # by `multum.optimize`, without a compiler
+BACKENDS = ("inductor", "onnxruntime", "openvino")  # of `multum.optimize`
 RATE = 1e-4  # of the optimizer: weights must move, and stay finite over many steps on noise
 AGREE = 1e-3  # of the largest output: what two executors may differ by in single precision
 
@@ -32,7 +38,7 @@ class Subject:
     """What one row measures, in plain values, so that another process measures the same."""
 
     name: str
-    way: str = ""  # how it is run: an executor; "" where there is nothing to choose
+    way: str = ""  # how it is run: an executor, or a backend of `multum.optimize`; "" where there is nothing to choose
     method: Method | None = None  # None for the network itself
     peer: str = ""  # the library that runs it; "" for multum
 
@@ -50,11 +56,24 @@ def executors_named(text: str) -> list[str]:
     >>> executors_named("loop, vmap")
     ['loop', 'vmap']
     """
-    names = list(EXECUTORS) if text == "all" else [name.strip() for name in text.split(",") if name.strip()]
+    return _named("executors", text, [*EXECUTORS, AUTO], list(EXECUTORS))
+
+
+def backends_named(text: str) -> list[str]:
+    """
+    >>> backends_named("none"), backends_named("optimized,openvino")
+    ([], ['optimized', 'openvino'])
+    """
+    every = [OPTIMIZED, *BACKENDS]
+    return _named("backends", text, every, every)
+
+
+def _named(option: str, text: str, known: list[str], every: list[str]) -> list[str]:
+    names = {"all": every, "none": []}.get(text, [name.strip() for name in text.split(",") if name.strip()])
     for name in names:
-        if name not in EXECUTORS:
-            fix = did_you_mean(name, EXECUTORS)
-            raise ConfigError(f"--executors must be all, or some of {', '.join(EXECUTORS)}; got {name!r}. {fix}")
+        if name not in known:
+            fix = did_you_mean(name, known)
+            raise ConfigError(f"--{option} must be all, none, or some of {', '.join(known)}; got {name!r}. {fix}")
     return names
 
 
@@ -66,9 +85,12 @@ class Workshop:
         self.setting, self.check = setting, check
         self.built: dict[Any, nn.Module] = {}
 
-    def subjects(self, label: str, method: Method, executors: Sequence[str], mode: str) -> list[Subject]:
-        """A method by each of these executors, or by none in particular where they do not differ."""
-        return [Subject(label, way, method) for way in (executors if self._runs_members(method, mode) else [""])]
+    def subjects(
+        self, label: str, method: Method, executors: Sequence[str], backends: Sequence[str], mode: str
+    ) -> list[Subject]:
+        """A method by each of these executors, or by none in particular where they do not differ; then by backends."""
+        ways = executors if self._runs_members(method, mode) else [""]
+        return [Subject(label, way, method) for way in (*ways, *(backends if mode == INFERENCE else ()))]
 
     def _runs_members(self, method: Method, mode: str) -> bool:
         """Whether several members run, each with tensors of its own, so that there is something to execute."""
@@ -87,10 +109,16 @@ class Workshop:
             fed = peer.batch(method, x, y) if mode == TRAINING else (x, y)
             return self._plain(model, *fed, mode)
         ens = self._grown(subject.method) if mode == INFERENCE else self._born(subject.method)
-        if self.check and subject.way and mode == INFERENCE:
-            self._check_agreement(ens, subject.way, x[:2])
+        if subject.way in (OPTIMIZED, *BACKENDS):
+            from ..optimizing.optimize import optimize
+
+            backend = None if subject.way == OPTIMIZED else subject.way
+            return Call(lambda: None, _passing(optimize(ens.eval(), x, backend=backend), x))
+        executor = None if subject.way in ("", AUTO) else subject.way
+        if self.check and executor and mode == INFERENCE:
+            self._check_agreement(ens, executor, x[:2])
         run = _passing(ens, x) if mode == INFERENCE else _training(ens, x, y, self.setting.criterion)
-        return Call(lambda: _prepare(ens, mode, subject.way or None), run)
+        return Call(lambda: _prepare(ens, mode, executor), run)
 
     def _plain(self, model: nn.Module, x: Tensor, y: Tensor, mode: str) -> Call:
         """A network of plain torch, whatever shape its outputs have."""
@@ -155,7 +183,7 @@ def _training(ens: Ensemble, x: Tensor, y: Tensor, criterion: str) -> Callable[[
     def value() -> Tensor:
         batch = method.batch(x, y, generator)
         member = method.turn(ens, next(steps), generator) if ens.members > 1 else None
-        outputs = forward(ens, Step(*batch, rows=y), member, ghost=0)
+        outputs = forward(ens, Step(batch.x, batch.y, batch.per_member, y), member, ghost=0)
         return loss(outputs, batch.y, criterion=criterion, reduction="sum")
 
     return _stepping(ens, value, lambda: method.average_shared(ens))

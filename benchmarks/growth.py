@@ -1,0 +1,177 @@
+"""How the cost of Packed-Ensembles grows, at the parameters of one network: with members, batch and image.
+
+    python benchmarks/growth.py                     every point that is not measured yet, then the figure
+    python benchmarks/growth.py --only members      one axis alone; --most 2 stops after two points
+
+ResNet-18 for CIFAR with alpha = sqrt(M), in units of one network of the same round: time of a pass and of a training
+step, peak memory, and what a pass spends on convolutions, on norms and on the rest (torch.profiler), which says why a
+curve bends. Points are kept in docs/growth.json as they come; docs/growth.svg is drawn from it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+import multum
+from multum.benching.bench import bench
+from multum.benching.peers import installed_versions
+from multum.benching.setting import Setting
+from multum.benching.subjects import AUTO, INFERENCE, NETWORK, TRAINING, Subject, Workshop
+from multum.figures.palette import HUES, MUTED, drawing
+from multum.figures.panels import multiples
+from multum.figures.scales import log_axis
+from multum.figures.svg import svg
+from multum.figures.tables import markdown_table
+from multum.files import read_json, write_json, write_text
+from multum.runs.machine import machine, versions
+
+ROOT = Path(__file__).parents[1]
+RESULTS, PICTURE = ROOT / "docs" / "growth.json", ROOT / "docs" / "growth.svg"
+ROUNDS, BATCH = 5, 16
+AXES = {"members": "members M, alpha = sqrt(M)", "batch": "batch", "image": "pixels of a side"}
+VALUES = {"members": (1, 2, 4, 8, 16, 32), "batch": (1, 4, 16, 64, 256, 512), "image": (32, 64, 96, 160, 224)}
+LARGEST = {"batch": 64, "image": 160}  # beyond these a training step takes more memory than a small machine has
+KINDS = {"convolution": ("conv", "mkldnn"), "norm": ("batch_norm",)}  # parts of the names of torch's operators
+
+
+class Point(NamedTuple):
+    """One measurement: an axis, its value, and the settings that it stands for."""
+
+    axis: str
+    value: int
+
+    @property
+    def method(self) -> multum.Packed:
+        members = self.value if self.axis == "members" else 4
+        return multum.Packed(members=members, alpha=math.sqrt(members))
+
+    @property
+    def batch(self) -> int:
+        return self.value if self.axis == "batch" else 2 if self.axis == "image" else BATCH
+
+    @property
+    def side(self) -> int:
+        return self.value if self.axis == "image" else 32
+
+    @property
+    def modes(self) -> tuple[str, ...]:
+        return (INFERENCE, TRAINING) if self.value <= LARGEST.get(self.axis, math.inf) else (INFERENCE,)
+
+    @property
+    def name(self) -> str:
+        return f"{self.axis} {self.value}"
+
+
+def points(axes: list[str]) -> Iterator[Point]:
+    """The points of these axes."""
+    return itertools.chain.from_iterable((Point(axis, value) for value in VALUES[axis]) for axis in axes)
+
+
+def measured(point: Point, threads: int) -> dict[str, Any]:
+    """Time and memory of each mode in units of one network, and the shares of a pass."""
+    shape = (3, point.side, point.side)
+    options: dict[str, Any] = {"shape": shape, "batch": (point.batch,), "mode": point.modes, "rounds": ROUNDS}
+    document = bench("resnet18", methods=[point.method], executors=AUTO, threads=threads, **options)
+    rows = {row["mode"]: row for row in document["rows"] if row["name"] != NETWORK}
+    found = {
+        mode: {key: row[key] for key in ("seconds", "ratio", "memory", "memory_ratio")} for mode, row in rows.items()
+    }
+    return {**found, "shares": shares(Setting("resnet18", shape), point)}
+
+
+def shares(setting: Setting, point: Point) -> dict[str, dict[str, float]]:
+    """Milliseconds of a pass by kind of operator, of one network and of the ensemble."""
+    workshop, spent = Workshop(setting), {}
+    for subject in (Subject(NETWORK), Subject("packed", AUTO, point.method)):
+        call = workshop.call(subject, INFERENCE, point.batch)
+        call.prepare()
+        call.run()
+        with profile(activities=[ProfilerActivity.CPU]) as seen:
+            call.run()
+        spent[subject.name] = dict.fromkeys([*KINDS, "the rest"], 0.0)
+        for event in seen.key_averages():
+            kind = next((k for k, words in KINDS.items() if any(word in event.key for word in words)), "the rest")
+            spent[subject.name][kind] += event.self_cpu_time_total / 1000
+    return spent
+
+
+def figure(found: Mapping[str, Any]) -> str:
+    """Three panels: time of a pass, time of a step and memory of a step, in units of one network."""
+    with drawing():
+        canvas, panels = multiples(
+            list(AXES.values()), [""] * 3, 1080, x="", y="in units of one network", shared=False, most=330
+        )
+        lines = (
+            ("inference, time", INFERENCE, lambda row: row["ratio"]["median"], HUES[0], "-"),
+            ("training step, time", TRAINING, lambda row: row["ratio"]["median"], HUES[1], "-"),
+            ("training step, peak memory", TRAINING, lambda row: row["memory_ratio"], HUES[2], (0, (3, 2))),
+        )
+        for axis, axes in zip(AXES, panels, strict=True):
+            own = {value: found[f"{axis} {value}"] for value in VALUES[axis] if f"{axis} {value}" in found}
+            for label, mode, number, colour, style in lines:
+                at = [(value, number(row[mode])) for value, row in own.items() if mode in row and number(row[mode])]
+                if at:
+                    axes.plot(*zip(*at, strict=True), color=colour, ls=style, marker="o", ms=4, label=label)
+            axes.axhline(1, color=MUTED, lw=1, ls=(0, (1, 2)))
+            log_axis(axes, "x", min(VALUES[axis]) / 1.1, max(VALUES[axis]) * 1.1)
+            axes.xaxis.set_ticks(VALUES[axis], [str(value) for value in VALUES[axis]])
+            axes.set_ylim(0, None)
+            axes.tick_params(labelleft=True)
+        panels[0].legend(frameon=False, fontsize=10)
+        return svg(canvas)
+
+
+def table(found: Mapping[str, Any]) -> str:
+    """The points as Markdown."""
+    rows = []
+    for point in points(list(AXES)):
+        row = found.get(point.name)
+        if row is None:
+            continue
+        times = [row[mode]["ratio"] if mode in row else None for mode in (INFERENCE, TRAINING)]
+        cells = [f"{t['median']:.2f} ({t['lower']:.2f}-{t['upper']:.2f})" if t else "-" for t in times]
+        cells += [f"{row[m]['memory_ratio']:.2f}" if m in row else "-" for m in (INFERENCE, TRAINING)]
+        one, packed = row["shares"].values()
+        cells += [f"{one[kind]:.1f} / {packed[kind]:.1f}" for kind in packed]
+        rows.append([point.axis, str(point.value), *cells])
+    head = ["axis", "value", "inference", "training", "memory, inference", "memory, training"]
+    return markdown_table([*head, "convolution ms", "norm ms", "rest ms"], rows, "lr")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=list(AXES), default=list(AXES))
+    parser.add_argument("--most", type=int, default=10**6, help="points of this call")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    about = {"machine": machine(), "versions": {**versions(), **installed_versions()}, "threads": options.threads}
+    before = read_json(RESULTS) if RESULTS.is_file() else {}
+    same = all(before.get(name) == value for name, value in about.items())
+    results = {**about, "points": before["points"] if same else {}}
+    multum.keep_memory()
+    torch.set_num_threads(options.threads)
+    waiting = [point for point in points(options.only) if point.name not in results["points"]]
+    for point in waiting[: options.most]:
+        results["points"][point.name] = measured(point, options.threads)
+        write_json(RESULTS, results)
+        print(
+            point.name, {m: row["ratio"]["median"] for m, row in results["points"][point.name].items() if m != "shares"}
+        )
+    if results["points"]:
+        write_text(PICTURE, figure(results["points"]))
+        print(table(results["points"]))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
