@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -54,10 +53,10 @@ class Layout:
     refusals: Mapping[str, str] = field(default_factory=dict)  # executor -> why it cannot run this network
     refusals_per_member: Mapping[str, str] = field(default_factory=dict)  # ... where every member has its own input
 
-    @cached_property
+    @property
     def stacked(self) -> tuple[str, ...]:
         """Everything with a member axis."""
-        return (*self.own, *self.numbers)
+        return self.own + self.numbers
 
 
 def lay_out(
