@@ -4,7 +4,8 @@
 
 Needs an environment with torch-uncertainty (`make bench` has one). All run in one process, in rounds: one step of each
 after the other, so that a slower minute of the machine is a slower minute for all. A line is the median over rounds, in
-units of one network's step of the same round, with the quartiles.
+units of one network's step of the same round, with the quartiles; and the fastest step in units of the fastest step of
+one network, which other work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ def measure(models: dict[str, tuple[nn.Module, str | None]], batch: int, trainin
     for name, seconds in times.items():
         ratios = sorted(t / u for t, u in zip(seconds, unit, strict=True))
         quartiles = f"{ratios[len(ratios) // 4]:.2f} .. {ratios[-1 - len(ratios) // 4]:.2f}"
-        milliseconds = 1000 * statistics.median(seconds)
-        print(f"  {name:18s} {milliseconds:8.1f} ms  {statistics.median(ratios):5.2f}  ({quartiles})", flush=True)
+        milliseconds, best = 1000 * statistics.median(seconds), min(seconds) / min(unit)
+        middle = f"{statistics.median(ratios):5.2f}  ({quartiles})"
+        print(f"  {name:18s} {milliseconds:8.1f} ms  {middle}  best of each {best:.2f}", flush=True)
 
 
 def processor() -> str:

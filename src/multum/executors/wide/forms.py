@@ -70,7 +70,8 @@ def wide_layer(module: nn.Module, own: frozenset[str], members: int) -> WideLaye
     Args:
         own: the names of its tensors that members own.
     """
-    form = _form(type(module))
+    kind: Any = type(module)
+    form = _form(kind)
     if form is not None:
         return form(module, own, members)
     if own:

@@ -60,18 +60,17 @@ class WideLayer:
         A view that no gradient needs is kept, for as long as the tensor stays where it is.
         """
         module = self.module
-        t = module._parameters[name] if name in module._parameters else module._buffers[name]
+        t: Tensor | None = module._parameters[name] if name in module._parameters else module._buffers[name]
         if t is None:
             return None
         if name not in self.own:
             return t.repeat(self.members)
         if t.requires_grad and torch.is_grad_enabled():
             return t.view(-1)
-        source, address, view = self.views.get(name, (None, 0, t))
-        if source is not t or address != t.data_ptr():
-            view = t.detach().view(-1)
-            self.views[name] = t, t.data_ptr(), view
-        return view
+        known = self.views.get(name)
+        if known is None or known[0] is not t or known[1] != t.data_ptr():
+            known = self.views[name] = t, t.data_ptr(), t.detach().view(-1)
+        return known[2]
 
     def spread(self, x: Tensor) -> Tensor:
         """What members have in common, once for each of them."""

@@ -56,7 +56,7 @@ class Recorder(TorchDispatchMode):
         self.in_layer = False
         self.origins: dict[Any, Any] = {}
         self.alive: list[Tensor] = []  # a storage that is gone could lend its address to another
-        for name, tensor in {**tensors_of(network), **dict(enumerate(_tensors(x)))}.items():
+        for name, tensor in (*tensors_of(network).items(), *enumerate(_tensors(x))):
             self.origins[self.identity(tensor)] = name
 
     def identity(self, t: Tensor) -> Any:
@@ -239,8 +239,8 @@ def unchanged(states: list[tuple[dict, dict]]) -> bool:
 
 
 def _random_state() -> Any:
-    _, keys, position, *_ = np.random.get_state()
-    return random.getstate(), keys.tobytes(), position  # type: ignore[union-attr]
+    legacy: Any = np.random.get_state()
+    return random.getstate(), legacy[1].tobytes(), legacy[2]
 
 
 def _is_output(origin: Any) -> bool:
