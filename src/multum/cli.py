@@ -314,6 +314,7 @@ def export(
     temperature: Annotated[
         bool | None, Option(help="Calibrate on the validation part; by default where training did")
     ] = None,
+    card: Annotated[bool, Option(help="Also write a model card beside it, with the ending .md")] = True,
     as_json: Json = False,
 ) -> None:
     """Write a run as one file that runs without multum: raw examples in, predictions with their uncertainty out.
@@ -429,6 +430,20 @@ def plan(
     from .plans.show import lines, table
 
     show(table(planned), *lines(planned))
+
+
+@app.command()
+def card(
+    run: RunFolder,
+    to: Annotated[Path | None, Option(help="The folder to write to, or a .md file; by default the run folder")] = None,
+) -> None:
+    """Write a model card: README.md in the layout of the Hugging Face hub, with data, cost, metrics and a figure.
+
+    Example: multum card runs/churn
+    """
+    from .exporting.card import write_card
+
+    show(f"written: {write_card(run, to)}", wrap=False)
 
 
 @app.command()

@@ -33,7 +33,8 @@ def cnn(method: multum.methods.Method) -> multum.Ensemble:
 
 def mlp(method: multum.methods.Method, outputs: int = 3, task: str = "classification") -> multum.Ensemble:
     net = multum.models.build("mlp", in_features=3, hidden=6, classes=outputs, dropout=0.5)
-    return multum.ensemble(net, method, example=torch.zeros(2, 3), task=task, seed=0).eval()
+    targets = outputs // 2 if task == "regression" else None
+    return multum.ensemble(net, method, example=torch.zeros(2, 3), task=task, targets=targets, seed=0).eval()
 
 
 def session_of(path: Path) -> onnxruntime.InferenceSession:

@@ -68,7 +68,7 @@ def trained(folder: Path, target: str, **options) -> Path:
 def shop(tmp_path_factory) -> Path:
     """The folder of a table, a run on it, and its ONNX file."""
     folder = tmp_path_factory.mktemp("shop")
-    multum.export(trained(folder, "bought", temperature=True), folder / "shop.onnx", each_member=True)
+    multum.export(trained(folder, "bought", temperature=True), folder / "shop.onnx", each_member=True, card=False)
     return folder
 
 
@@ -132,6 +132,7 @@ def test_the_command_writes_and_predicts(shop, tmp_path):
         app, ["export", str(shop / "run"), "--to", str(tmp_path / "a.pt2"), "--members", "1", "--json"]
     )
     assert done.exit_code == 0 and json.loads(done.stdout)["members"] == 1
+    assert (tmp_path / "a.md").is_file() and (tmp_path / "a-reliability.svg").is_file()
     done = runner.invoke(app, ["predict", str(shop / "shop.onnx"), str(unseen(shop)), "--json"])
     assert len(json.loads(done.stdout)) == ROWS
 
@@ -151,7 +152,7 @@ def test_a_saved_model_predicts_arrays(tmp_path):
 def test_a_run_without_its_data_is_checked_on_random_examples(shop, tmp_path, caplog):
     (shop / "table.csv").rename(shop / "gone.csv")
     try:
-        about = multum.export(shop / "run", tmp_path / "a.pt2", conformal=None, coverage=None)
+        about = multum.export(shop / "run", tmp_path / "a.pt2", conformal=None, coverage=None, card=False)
     finally:
         (shop / "gone.csv").rename(shop / "table.csv")
     assert about["parity"]["examples"] == "random examples" and "checked on random examples" in caplog.text
@@ -161,7 +162,7 @@ def test_a_run_without_its_data_is_checked_on_random_examples(shop, tmp_path, ca
 @pytest.mark.slow
 def test_a_regression_is_answered_without_multum_and_torch(tmp_path):
     run = trained(tmp_path, "price")
-    multum.export(run, tmp_path / "a.onnx")
+    multum.export(run, tmp_path / "a.onnx", card=False)
     answers = answers_alone(tmp_path / "a.onnx", unseen(tmp_path))
     expected = predict_run(run, tmp_path / "new.csv", coverage=0.9, conformal=0.9, progress=False)
     for name in ("mean", "low", "high", "conformal_low", "conformal_high"):
@@ -172,7 +173,7 @@ def test_a_regression_is_answered_without_multum_and_torch(tmp_path):
 @pytest.mark.slow
 def test_images_are_answered_without_multum_and_torch(tmp_path):
     job.train("digits", "small-cnn", "packed:members=2,alpha=2", tmp_path / "run", {"epochs": 1}, progress=False)
-    about = multum.export(tmp_path / "run", tmp_path / "a.onnx")
+    about = multum.export(tmp_path / "run", tmp_path / "a.onnx", card=False)
     assert about["image_size"] == "any" and len(about["classes"]) == 10
     np.save(tmp_path / "new.npy", load_data("digits", seed=0).train.x[:ROWS].numpy())
     answers = answers_alone(tmp_path / "a.onnx", tmp_path / "new.npy")
@@ -195,7 +196,7 @@ def test_a_column_that_is_called_like_an_output_is_refused(tmp_path):
     name = f"csv:{tmp_path / 't.csv'}#target=bought,drop=price"
     job.train(name, "mlp:hidden=4", "single", tmp_path / "run", {"epochs": 1}, progress=False)
     with pytest.raises(ExportError, match="must not be called like an output; got entropy"):
-        multum.export(tmp_path / "run", tmp_path / "a.onnx")
+        multum.export(tmp_path / "run", tmp_path / "a.onnx", card=False)
 
 
 def test_an_onnx_file_of_others_is_refused(shop):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from .graph import Graph
 from .onnx_file import OnnxModel
 from .sources import Source
 
-__all__ = ["described", "metadata", "summary"]
+__all__ = ["described", "metadata", "public_name", "summary"]
 
 OF_THE_RUN = ("data", "fingerprint", "model", "recipe")
 
@@ -46,7 +47,17 @@ def described(source: Source, graph: Graph, x: Any, kind: str, sizes: bool) -> d
         "samples": "fixed masks, one for each member and dropout" if is_sampled(ensemble) else None,
         "preparation": None if data is None else data.as_dict(),
     }
-    return about | {name: source.run[name] for name in OF_THE_RUN if name in source.run}
+    run = {name: source.run[name] for name in OF_THE_RUN if name in source.run}
+    return about | run | {name: public_name(run[name]) for name in ("data", "model") if name in run}
+
+
+def public_name(name: str) -> str:
+    """Data or a network by name, without the folders of this machine.
+
+    >>> public_name("csv:/home/me/churn.csv#target=left,test=/home/me/t.csv"), public_name("digits")
+    ('csv:churn.csv#target=left,test=t.csv', 'digits')
+    """
+    return re.sub(r"[^:#,=]*/", "", name)
 
 
 def metadata(path: str | Path) -> dict[str, Any]:

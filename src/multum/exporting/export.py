@@ -58,6 +58,7 @@ def export(
     each_member: bool = False,
     level: float = 0.95,
     example: Any = None,
+    card: bool = True,
     **rules: Any,
 ) -> dict[str, Any]:
     """Write an ensemble, or what a run folder holds, as one file that runs without multum.
@@ -70,6 +71,7 @@ def export(
         each_member: also put out what every member says.
         level: of the intervals that a regression gives.
         example: inputs to check the file with; by default the run's test examples, or random numbers.
+        card: whether a run's model card is written beside the file, with the ending .md.
         rules: of a run, as `multum predict` takes them: coverage, risk, delta, conformal, temperature, threshold. By
             default coverage and conformal are 0.9 where the run held examples out, and the temperature is that of the
             training. Of an ensemble, what was fitted elsewhere: temperature, abstention, conformal, threshold.
@@ -89,6 +91,10 @@ def export(
     metadata = plain(described(given, graph, _first(raw, 1), kind, sizes))
     metadata["parity"] = {"examples": words, "count": _rows(raw), "tolerance": TOLERANCE, "differences": parity}
     model.save(path, metadata)
+    if card and given.folder is not None:
+        from .card import write_card  # with matplotlib, which a file alone need not wait for
+
+        write_card(given.folder.path, path.with_suffix(".md"))
     return metadata
 
 
