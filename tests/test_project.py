@@ -31,7 +31,7 @@ FLOORS = (
     ("checking", "methods"),
     ("saving",),
     ("metrics", "training"),
-    ("cascades", "runs"),
+    ("cascades", "lightning", "runs"),
     ("comparing", "estimators", "exporting"),
     ("benching", "papers", "plans"),
     ("cli",),

@@ -145,6 +145,10 @@ class Optimizers:
                     state.setdefault(int(index), {})[key] = value.clone()
             optimizer.load_state_dict({"state": state, "param_groups": groups})
 
+    def every(self) -> list[Any]:
+        """All of them, those of members first."""
+        return [optimizer for _, optimizer in self._named()]
+
     def _clip(self, optimizer: Any) -> None:
         """Limit the norm of each member's own gradients, and that of the shared ones."""
         if self.apart:

@@ -24,7 +24,7 @@ from .reporting import Tally
 if TYPE_CHECKING:
     from .run import Run
 
-__all__ = ["begin", "save"]
+__all__ = ["begin", "put_back", "save", "state_of"]
 
 log = logging.getLogger("multum")
 
@@ -57,23 +57,32 @@ def begin(run: Run, folder: Path, resume: bool) -> None:
     if not resume:
         raise TrainingError(f"a new run needs a new folder; {folder} holds a run. Resume it or choose another")
     checkpoint.guard(read_json(described) if described.is_file() else config, config, folder)
-    tensors, header = checkpoint.read(newest)
+    put_back(run, *checkpoint.read(newest), str(newest))
+    if agree(run.fabric, run.step, -run.step) != [run.step, -run.step]:
+        raise TrainingError(f"all processes must see one run folder; got several of {folder}. Put it on a shared disk")
+
+
+def state_of(run: Run) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What a checkpoint holds: weights, optimizers, averages, what was gathered, random states; and the place."""
+    return _gather(run), _header(run)
+
+
+def put_back(run: Run, tensors: dict[str, Tensor], header: dict[str, Any], origin: str) -> None:
+    """Make a run what `state_of` says; what does not fit it is refused, and nothing changed."""
     groups = _grouped(run, tensors)
     try:
         _check_place(run, header)
         _check_tensors(run, groups, header)
     except _Unfit as reason:
         raise TrainingError(
-            f"{newest} must be a checkpoint of this run; got {reason}. Remove it to go on from the one before"
+            f"{origin} must be a checkpoint of this run; got {reason}. Remove it to go on from the one before"
         ) from None
     _restore(run, groups, header)
-    if agree(run.fabric, run.step, -run.step) != [run.step, -run.step]:
-        raise TrainingError(f"all processes must see one run folder; got several of {folder}. Put it on a shared disk")
 
 
 def save(run: Run, folder: Path) -> None:
-    """Write a checkpoint: weights, optimizers, averages, what was gathered, random states, and the place."""
-    tensors, header, failure = _gather(run), _header(run), None
+    """Write a checkpoint."""
+    (tensors, header), failure = state_of(run), None
     if run.fabric.global_rank == 0:
         try:
             checkpoint.write(folder / "checkpoints", run.step, tensors, header)

@@ -52,6 +52,7 @@ class Run:
         progress: bool,
         tensorboard: bool,
         checkpoint_seconds: float,
+        fabric: Any = None,
     ):
         self.data, size = as_data(data, ensemble.task)
         if size is not None and recipe.batch_size == Recipe.batch_size:
@@ -61,7 +62,7 @@ class Run:
         refuse(ensemble, recipe, self.data, self.sequential)
         if recipe.held_out and self.data.validation is None:
             self.data = self.data.with_validation(recipe.held_out, recipe.seed)
-        self.fabric = open_fabric(place, recipe.precision)
+        self.fabric = open_fabric(place, recipe.precision) if fabric is None else fabric
         self.batches = batches_of(self.data, recipe, ensemble, self.fabric)
         self.reduction = recipe.reduction or "sum"
         self.criterion = criterion_for(ensemble, self.data, recipe)
@@ -251,8 +252,7 @@ class Run:
 
     def __enter__(self) -> Run:
         with ExitStack() as opened:
-            opened.enter_context(torch.random.fork_rng(devices=[]))
-            torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
+            self.seed(opened)
             opened.callback(torch.set_default_dtype, torch.get_default_dtype())
             if self.recipe.precision == "64-true":
                 torch.set_default_dtype(torch.float64)  # Fabric hands outputs back in the default type
@@ -273,6 +273,11 @@ class Run:
 
     def __exit__(self, *exc: Any) -> None:
         self.opened.close()
+
+    def seed(self, opened: ExitStack) -> None:
+        """Torch's own generator by the recipe's seed, and afterwards as it was."""
+        opened.enter_context(torch.random.fork_rng(devices=[]))
+        torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
 
     def save(self) -> None:
         if self.out is not None:

@@ -1,0 +1,178 @@
+"""multum.lightning: the training of `multum.fit` in Lightning's loop."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import multum
+from multum.data.parts import Data
+from multum.errors import ConfigError
+
+from multum.lightning import EnsembleModule  # isort: skip
+from lightning.pytorch import Callback, Trainer
+from lightning.pytorch.callbacks import ModelCheckpoint
+
+pytestmark = [  # of Lightning itself: what it asks of torch, and its advice about loaders and logging
+    pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
+    pytest.mark.filterwarnings(
+        "ignore:.*(num_workers|log_every_n_steps|exists and is not empty|no `val_dataloader`|pre-optimization state)"
+    ),
+]
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    log = logging.getLogger("lightning.pytorch")
+    before = log.level
+    log.setLevel(logging.ERROR)
+    yield
+    log.setLevel(before)
+
+
+def data(task: str = "classification") -> Data:
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(50, 4, generator=generator)
+    return Data.given(x, (x[:, 0] > 0).long() if task == "classification" else x.sum(1), task)
+
+
+def built(method: Any, task: str = "classification") -> multum.Ensemble:
+    torch.manual_seed(0)
+    net = multum.models.build("mlp", in_features=4, classes=2, hidden=(16, 16), dropout=0.1)
+    return multum.ensemble(net, method, example=torch.zeros(2, 4), task=task, seed=0)
+
+
+def trainer(epochs: int, folder: Path, *callbacks: Callback, **more: Any) -> Trainer:
+    settings: dict[str, Any] = {"accelerator": "cpu", "devices": 1, "precision": "64-true", "logger": False}
+    settings |= {"enable_progress_bar": False, "enable_model_summary": False, "default_root_dir": folder}
+    settings |= {"enable_checkpointing": any(isinstance(each, ModelCheckpoint) for each in callbacks)}
+    return Trainer(max_epochs=epochs, callbacks=[*callbacks], **{**settings, **more})
+
+
+class Losses(Callback):
+    """The loss of every step."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def on_train_batch_end(self, trainer: Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        self.values.append(float(outputs["loss"]))
+
+
+def losses_of_fit(ens: multum.Ensemble, given: Data, recipe: multum.Recipe, monkeypatch: Any) -> list[float]:
+    from multum.training import loop
+
+    values: list[float] = []
+    learn = loop.learn
+
+    def noted(*args: Any) -> Any:
+        value, outputs = learn(*args)
+        values.append(float(value.detach()))
+        return value, outputs
+
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "learn", noted)
+        multum.fit(ens, given, recipe, accelerator="cpu", warn=False)
+    return values
+
+
+METHODS = {
+    "deep": (multum.Deep(members=2), {}),
+    "packed, clipped and accumulated": (multum.Packed(members=2, alpha=2), {"clip": 0.5, "accumulate": 2}),
+    "batchensemble, averaged": (multum.BatchEnsemble(members=2), {"average_from": 0.5}),
+    "mimo, best kept": (multum.Mimo(members=2), {"keep": "best", "validation": 0.2}),
+    "mixture, born late and in turns": (multum.Mixture(members=2), {}),
+    "snapshot, collected": (multum.Snapshot(members=2), {}),
+    "swag, collected": (multum.Swag(members=2), {}),
+    "lamb, one optimizer each": (multum.Deep(members=2), {"optimizer": "lamb"}),
+    "own order, one by one": (multum.Deep(members=2), {"sequential": True, "order": "own"}),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_every_step_has_the_loss_of_fit(name: str, task: str, tmp_path, monkeypatch) -> None:
+    method, fields = METHODS[name]
+    recipe = multum.Recipe(epochs=4, batch_size=16, lr=0.02, precision="64-true", **fields)
+    reference, ens, given = built(method, task), built(method, task), data(task)
+    wanted = losses_of_fit(reference, given, recipe, monkeypatch)
+    losses = Losses()
+    module = EnsembleModule(ens, given, recipe)
+    trainer(module.recipe.epochs * (2 if recipe.sequential else 1), tmp_path, losses).fit(module)
+    assert losses.values == wanted and len(wanted) >= 12
+    ours, theirs = ens.double().state_dict(), reference.double().state_dict()
+    assert ours.keys() == theirs.keys() and all(torch.equal(ours[n], theirs[n]) for n in ours)
+    x = torch.randn(5, 4, dtype=torch.float64)
+    if ens.method.deterministic:
+        assert torch.equal(ens.eval()(x), reference.eval()(x))
+    assert [row["epoch"] for row in module.history] == [*range(1, len(module.history) + 1)]
+
+
+class Killed(Exception):
+    pass
+
+
+class Kill(Callback):
+    def __init__(self, step: int):
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Trainer, module: Any, *_: Any) -> None:
+        if module.run.step == self.step:
+            raise Killed
+
+
+@pytest.mark.parametrize("name", ["deep", "mixture, born late and in turns", "swag, collected"])
+@pytest.mark.parametrize("step", [4, 6, 10])
+def test_a_run_that_was_killed_ends_as_if_it_had_not(name: str, step: int, tmp_path, monkeypatch) -> None:
+    method, fields = METHODS[name]
+    recipe = multum.Recipe(epochs=4, batch_size=16, lr=0.02, precision="64-true", **fields)
+    reference = built(method)
+    wanted = losses_of_fit(reference, data(), recipe, monkeypatch)
+
+    def kept() -> ModelCheckpoint:
+        return ModelCheckpoint(tmp_path, save_last=True, every_n_train_steps=1, save_on_train_epoch_end=True)
+
+    with pytest.raises(Killed):
+        trainer(4, tmp_path, kept(), Kill(step)).fit(EnsembleModule(built(method), data(), recipe))
+    losses, ens = Losses(), built(method)
+    module = EnsembleModule(ens, data(), recipe)
+    trainer(4, tmp_path, losses, kept()).fit(module, ckpt_path=tmp_path / "last.ckpt")
+    assert 0 < len(losses.values) < len(wanted) and losses.values == wanted[-len(losses.values) :]
+    ours, theirs = ens.double().state_dict(), reference.double().state_dict()
+    assert all(torch.equal(ours[n], theirs[n]) for n in theirs)
+
+
+def test_validation_logging_and_prediction(tmp_path) -> None:
+    given = data()
+    module = EnsembleModule(built(multum.Deep(members=2)), given, multum.Recipe(epochs=2))
+    loader = DataLoader(TensorDataset(given.train.x, given.train.y), batch_size=25)
+    fitted = trainer(2, tmp_path, precision="32-true")
+    fitted.fit(module, val_dataloaders=loader)
+    assert {"train_loss", "epoch_loss", "epoch_accuracy", "val_nll"} <= fitted.callback_metrics.keys()
+    prediction = multum.predict(module.ensemble, given.train.x)
+    nll = -prediction.log_probs.gather(1, given.train.y[:, None]).mean()
+    assert float(fitted.callback_metrics["val_nll"]) == pytest.approx(float(nll), rel=1e-5)
+    batches = fitted.predict(module, loader)
+    assert sum(map(len, batches)) == 50 and fitted.global_step == 2
+
+
+def test_patience_stops_a_trainer(tmp_path) -> None:
+    recipe = multum.Recipe(epochs=30, lr=0.5, batch_size=16, patience=2, validation=0.2)
+    module = EnsembleModule(built(multum.Single()), data(), recipe)
+    trainer(30, tmp_path, precision="32-true").fit(module)
+    assert len(module.history) < 30
+
+
+def test_what_does_not_fit_is_refused(tmp_path) -> None:
+    module = EnsembleModule(built(multum.Single()), data(), multum.Recipe(epochs=2))
+    with pytest.raises(ConfigError, match=r"max_epochs=3 for 2. Use Trainer\(max_epochs=2\)"):
+        trainer(3, tmp_path).fit(module)
+    loader = DataLoader(TensorDataset(data().train.x, data().train.y), batch_size=25)
+    with pytest.raises(ConfigError, match="must have its training data itself"):
+        trainer(2, tmp_path, precision="32-true").fit(module, loader)
