@@ -35,6 +35,8 @@ IDLE += [torch.ops.aten.flatten.using_ints, torch.ops.aten.to.dtype]
 class _OneCopy(nn.Module):
     """A module whose equal tensors are one buffer."""
 
+    module: nn.Module
+
     def __init__(self, module: nn.Module):
         super().__init__()
         self.__dict__["module"] = module  # not a child: its tensors are taken from here
@@ -42,7 +44,8 @@ class _OneCopy(nn.Module):
         names: dict[Any, str] = {}
         for name, tensor in tensors_of(module).items():
             value = tensor.detach().contiguous()
-            content = hashlib.sha256(value.view(-1).view(torch.uint8).numpy() if value.numel() else b"").digest()
+            raw = value.view(-1).view(torch.uint8).numpy().tobytes() if value.numel() else b""
+            content = hashlib.sha256(raw).digest()
             key = (value.shape, value.dtype, content)
             if key not in names:
                 names[key] = name.replace(".", "_")
