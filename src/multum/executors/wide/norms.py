@@ -43,9 +43,7 @@ class WideBatchNorm(WideLayer):
         by_batch = module.training or mean is None
         if module.training and mean is not None:
             module.num_batches_tracked.add_(1)
-        if (
-            mean is not None and not by_batch and x.dtype.itemsize < mean.dtype.itemsize
-        ):  # as one member's layer does it
+        if mean is not None and not by_batch and x.dtype.itemsize < mean.dtype.itemsize:  # as for one member
             return F.batch_norm(x.to(mean.dtype), mean, var, weight, bias, False, 0.0, module.eps).to(x.dtype)
         if self.overwrites and not by_batch and not torch.is_grad_enabled() and x.is_contiguous():
             nothing = x.new_empty(0)
