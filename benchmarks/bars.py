@@ -14,8 +14,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime
+import math
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +36,7 @@ from multum.errors import first_line
 from multum.figures.tables import markdown_table
 from multum.files import read_json, write_json, write_text
 from multum.metrics.timing import in_turn, ratio, spread
+from multum.optimizing.backends import BACKENDS
 from multum.runs.machine import machine, versions
 
 ROOT = Path(__file__).parents[1]
@@ -45,7 +48,6 @@ R18 = Setting("resnet18", (3, 32, 32))
 HEAD_DROPOUT = Setting(f"{__file__}:dropout_before_head", (3, 32, 32))
 MLP = Setting("mlp:hidden=256+256+256", (100,))
 PACKED, DEEP = multum.Packed(members=4, alpha=2, gamma=1), multum.Deep(members=4)
-BACKENDS = ("inductor", "onnxruntime", "openvino")
 
 
 def dropout_before_head(*, in_channels: int, classes: int) -> nn.Module:
@@ -177,6 +179,7 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", metavar="BAR", help="these bars alone")
     parser.add_argument("--again", action="store_true", help="also those that are measured already")
     parser.add_argument("--list", action="store_true", help="the names of the bars, and whether each is measured")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no bar after so many")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
@@ -193,8 +196,9 @@ def main() -> int:
         return 0
     multum.keep_memory()
     torch.set_num_threads(options.threads)
+    began = time.monotonic()
     for name in options.only or every:
-        if name in results["bars"] and not options.again:
+        if (name in results["bars"] and not options.again) or time.monotonic() - began > 60 * options.minutes:
             continue
         entry = measured(every[name], options.rounds)
         entry["created"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")

@@ -1,7 +1,7 @@
 """How the cost of Packed-Ensembles grows, at the parameters of one network: with members, batch and image.
 
     python benchmarks/growth.py                     every point that is not measured yet, then the figure
-    python benchmarks/growth.py --only members      one axis alone; --most 2 stops after two points
+    python benchmarks/growth.py --only members      one axis alone; --minutes 2 begins no point after two
 
 ResNet-18 for CIFAR with alpha = sqrt(M), in units of one network of the same round: time of a pass and of a training
 step, peak memory, and what a pass spends on convolutions, on norms and on the rest (torch.profiler), which says why a
@@ -15,6 +15,7 @@ import itertools
 import math
 import os
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -151,7 +152,7 @@ def table(found: Mapping[str, Any]) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=list(AXES), default=list(AXES))
-    parser.add_argument("--most", type=int, default=10**6, help="points of this call")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no point after so many")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     options = parser.parse_args()
     about = {"machine": machine(), "versions": {**versions(), **installed_versions()}, "threads": options.threads}
@@ -161,7 +162,10 @@ def main() -> int:
     multum.keep_memory()
     torch.set_num_threads(options.threads)
     waiting = [point for point in points(options.only) if point.name not in results["points"]]
-    for point in waiting[: options.most]:
+    began = time.monotonic()
+    for point in waiting:
+        if time.monotonic() - began > 60 * options.minutes:
+            break
         results["points"][point.name] = measured(point, options.threads)
         write_json(RESULTS, results)
         print(

@@ -142,7 +142,6 @@ def test_every_method_runs_in_both_modes_by_the_executors_that_make_a_difference
 
 
 def test_backends_are_for_inference_and_auto_is_an_executor() -> None:
-    pytest.importorskip("multum.optimizing.optimize")
     options = {**QUICK, "rounds": 1, "backends": "optimized", "executors": "auto"}
     document = bench(**options, methods="deep:members=2,single")
     ways = [(row["name"], row["way"]) for row in document["rows"] if row["mode"] == INFERENCE]

@@ -13,6 +13,8 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError, did_you_mean
 from ..executors import EXECUTORS, REFERENCE
 from ..methods import Method
+from ..optimizing.backends import BACKENDS
+from ..optimizing.optimize import optimize
 from ..outputs.loss import loss
 from ..training.batches import Step
 from ..training.scoring import forward
@@ -28,7 +30,6 @@ INFERENCE, TRAINING = MODES = ("inference", "training")
 NETWORK = "one network"
 AUTO = "auto"  # the executor that an ensemble chooses for itself
 OPTIMIZED = "optimized"  # by `multum.optimize`, without a compiler
-BACKENDS = ("inductor", "onnxruntime", "openvino")  # of `multum.optimize`
 RATE = 1e-4  # of the optimizer: weights must move, and stay finite over many steps on noise
 AGREE = 1e-3  # of the largest output: what two executors may differ by in single precision
 
@@ -110,8 +111,6 @@ class Workshop:
             return self._plain(model, *fed, mode)
         ens = self._grown(subject.method) if mode == INFERENCE else self._born(subject.method)
         if subject.way in (OPTIMIZED, *BACKENDS):
-            from ..optimizing.optimize import optimize
-
             backend = None if subject.way == OPTIMIZED else subject.way
             return Call(lambda: None, _passing(optimize(ens.eval(), x, backend=backend), x))
         executor = None if subject.way in ("", AUTO) else subject.way
