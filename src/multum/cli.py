@@ -140,6 +140,9 @@ def compare(
     budget: Annotated[
         str | None, Option(help="1x, 2.5x, params=1e6 or macs=1e7: methods are made as large as fits")
     ] = None,
+    plan: Annotated[
+        str | None, Option(help="As params=1.2x,latency=5ms: of every method what `multum plan` proposes")
+    ] = None,
     ood: Annotated[
         list[str] | None,
         Option(help="An OOD data set; repeat for more, or none. By default, classes that are held out"),
@@ -163,9 +166,13 @@ def compare(
 
     Example: multum compare --data csv:churn.csv#target=left --budget 2x --out runs/churn
     """
-    options = without(locals(), "settings", "ood", "as_json")
+    options = without(locals(), "settings", "ood", "plan", "as_json")
     from .comparing.compare import compare as compare_methods
 
+    if plan is not None:
+        from .plans.proposing import proposed
+
+        options["methods"] = proposed(plan, data, model, methods, progress=watched(as_json))
     with stoppable():
         document = compare_methods(
             **options,

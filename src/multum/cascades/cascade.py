@@ -100,7 +100,8 @@ class Cascade(nn.Module):
 
         Args:
             held_out: data with a validation part; or examples as the network takes them, and labels.
-            nll_loss: the upper end of the loss's interval on these examples stays within it; 0.01 of an NLL of 0.3.
+            nll_loss: the upper end of the loss's interval on these examples stays within it, from the strictest
+                threshold down to the chosen one; 0.01 of an NLL of 0.3.
             score: one of `SCORES`; None: the one that saves more.
             level: of that interval.
         """
@@ -109,10 +110,9 @@ class Cascade(nn.Module):
         x, y = _examples(held_out)
         cascade = cls(ensemble, math.inf)
         logits = predict(ensemble, x, batch_size=batch_size).logits  # type: ignore[union-attr]
-        choices = [
-            cascade._best(logits, y.to(logits.device), name, nll_loss, level)
-            for name in ([score] if score is not None else SCORES)
-        ]
+        scores = [score] if score is not None else list(SCORES)
+        each_level = 1 - (1 - level) / len(scores)
+        choices = [cascade._best(logits, y.to(logits.device), name, nll_loss, each_level) for name in scores]
         best = max(choices, key=lambda choice: choice.saved)
         chosen = cls(ensemble, best.threshold, best.score)
         chosen.choice = best
@@ -176,14 +176,16 @@ class Cascade(nn.Module):
         spent = torch.tensor(self.mult_adds, dtype=torch.float64, device=logits.device)
         shares = torch.linspace(0, 1, CANDIDATES, dtype=torch.float64, device=logits.device)
         best = Choice(score, math.inf, 0.0, 0.0, 0.0, len(y))
-        for threshold in scores.double().flatten().quantile(shares).tolist() if scores.numel() else ():
+        # From the strictest down to the first that loses too much: the best of all would be the luckiest of all.
+        for threshold in scores.double().flatten().quantile(shares).tolist()[::-1] if scores.numel() else ():
             goes_on = (scores.double() < threshold).cumprod(0)
             stop = goes_on.sum(0)  # the members that voted, less one
             lost = nll.gather(0, stop.unsqueeze(0))[0] - nll[-1]
             bound = float(lost.mean()) + _normal(level) * float(lost.std()) / math.sqrt(len(y))
             saved = float(1 - spent[stop].mean() / self.all_members)
-            if threshold > 0 and bound <= nll_loss and saved > best.saved:
-                best = Choice(score, threshold, float(lost.mean()), bound, saved, len(y))
+            if threshold <= 0 or bound > nll_loss:
+                break
+            best = Choice(score, threshold, float(lost.mean()), bound, saved, len(y))
         return best
 
 

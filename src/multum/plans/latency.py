@@ -3,8 +3,8 @@
 measured     in small groups, each timed in turn with the one network: a latency is the median ratio to it within a
              round, times what it took when it was timed alone, so that whatever slows the machine down slows both
 predicted    seconds = a * operations + b * mult-adds + c * bytes, with an a and a b of their own where all members run
-             at once, fitted to what was measured (non-negative, by relative errors); times what the measured candidates
-             of the same method took beyond that
+             at once, fitted to what was measured (non-negative, by relative errors); then the power of it that the
+             measured candidates of the same method follow, as the executor that is fastest differs among them
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ __all__ = ["Latency", "Predictor", "seconds_of"]
 
 SECONDS = 0.4  # that one candidate is timed for, within the rounds below
 ROUNDS = (5, 30)
+SPREAD = 0.2  # of the logs of costs, from which two candidates of a method tell how its latency grows
 
 
 @dataclass(frozen=True)
@@ -59,21 +60,35 @@ class Predictor:
         scale = rows.max(0)
         scale[scale == 0] = 1
         self.prices = nnls(rows / scale / seconds[:, None], np.ones(len(seconds)))[0] / scale
-        beyond: dict[str, list[float]] = {}
+        points: dict[str, list[tuple[float, float]]] = {}
         for (name, _, took), by_prices in zip(measured, rows @ self.prices, strict=True):
             if by_prices > 0:
-                beyond.setdefault(name, []).append(math.log(took / by_prices))
-        self.beyond = {name: math.exp(float(np.mean(logs))) for name, logs in beyond.items()}
+                points.setdefault(name, []).append((math.log(by_prices), math.log(took)))
+        self.lines = {name: _line(each) for name, each in points.items()}
 
     def seconds(self, name: str, counts: Counts | None) -> float:
         """The predicted latency of a candidate of this method."""
-        return float(np.dot(self._features(_work(counts)), self.prices)) * self.beyond.get(name, 1.0)
+        by_prices = float(np.dot(self._features(_work(counts)), self.prices))
+        slope, offset = self.lines.get(name, (1.0, 0.0))
+        return math.exp(offset + slope * math.log(by_prices)) if by_prices > 0 else 0.0
 
     def _features(self, work: Work) -> tuple[float, ...]:
         together = float(work.together and self.together)
         macs, grouped = (work.macs, work.grouped_macs) if self.grouped else (work.macs + work.grouped_macs, 0)
         split = (work.operations * (1 - together), work.operations * together, together)
         return (*split, macs * (1 - together), macs * together, grouped, work.bytes)
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Slope and offset of what a method took over what its operations cost, in logs: at most proportional.
+
+    >>> [round(each, 6) for each in _line([(0.0, 1.0), (2.0, 2.0)])]
+    [0.5, 1.0]
+    """
+    x, y = np.array(points).T
+    wide = float(np.ptp(x)) > SPREAD
+    slope = min(max(float(np.polyfit(x, y, 1)[0]), 0.0), 1.0) if wide else 1.0
+    return slope, float(y.mean() - slope * x.mean())
 
 
 def _work(counts: Counts | None) -> Work:

@@ -18,7 +18,7 @@ from .latency import Latency, Predictor, seconds_of
 from .limits import Limit, Limits
 from .watching import Watch
 
-__all__ = ["measured"]
+__all__ = ["ends", "measured"]
 
 REFERENCE = "one network"
 GROUP = 3  # candidates that are timed together with the one network, and are in memory at once
@@ -71,7 +71,7 @@ class _Measuring:
         self.known = [(single.method.name, single.counts, self.alone)]
 
     def run(self, candidates: Sequence[Candidate], limit: float | None, watch: Watch) -> dict[tuple, Candidate]:
-        first = _ends(candidates)
+        first = ends(candidates)
         rest = [c for c in candidates if c not in first]
         watch.begin("timing", len(candidates))
         self._time(first, watch)
@@ -113,7 +113,7 @@ class _Measuring:
                 self.known.append((c.method.name, c.counts, latency))
 
 
-def _ends(candidates: Sequence[Candidate]) -> list[Candidate]:
+def ends(candidates: Sequence[Candidate]) -> list[Candidate]:
     """The cheapest and the dearest candidate of every method, the cheapest of all methods first."""
     by_method: dict[str, list[Candidate]] = {}
     for c in sorted(candidates, key=lambda c: c.counts.macs if c.counts else 0):

@@ -61,6 +61,12 @@ class Plan:
     def excluded(self) -> tuple[Candidate, ...]:
         return tuple(candidate for candidate in self if not candidate.feasible)
 
+    @property
+    def proposal(self) -> tuple[Candidate, ...]:
+        """Of every method the feasible candidate with the most mult-adds, on the network as it is."""
+        largest = {c.method.name: c for c in self.feasible if c.width == 1}  # the last is the largest
+        return tuple(largest.values())
+
     def document(self) -> dict[str, Any]:
         """All of it as plain values; times in seconds, sizes in bytes."""
         return plain(
