@@ -305,7 +305,8 @@ def predict(
 @app.command()
 def export(
     run: Annotated[Path, Argument(help="A run folder that `multum train` left, or a saved model")],
-    to: Annotated[Path, Option(help="The file to write: .onnx, or .pt2 for torch.export")],
+    to: Annotated[Path, Option(help="The file to write: .onnx, or .pt2 for torch.export; with --serve a folder")],
+    serve: Annotated[str | None, Option(help="litserve or triton: write a folder that this server runs")] = None,
     format: Annotated[str | None, Option(help="onnx or torch; by default what the ending of --to says")] = None,
     members: Annotated[int | None, Option(help="Use the first so many members alone")] = None,
     each_member: Annotated[bool, Option("--each-member", help="Also put out what every member says")] = False,
@@ -333,15 +334,14 @@ def export(
     Example: multum export runs/churn --to churn.onnx --coverage 0.95
 
     Example: multum export runs/deep --to deep.pt2 --members 2
-    """
-    options = without(locals(), "run", "to", "as_json", "coverage", "risk", "conformal", "threshold", "temperature")
-    rules: dict[str, Any] = {"coverage": coverage, "risk": risk, "conformal": conformal, "threshold": threshold}
-    rules["temperature"] = temperature
-    from .exporting import describing
-    from .exporting.export import export as write
 
-    metadata = write(run, to, **options, **{name: value for name, value in rules.items() if value is not None})
-    print_json(metadata) if as_json else show(describing.summary(metadata, to), wrap=False)
+    Example: multum export runs/churn --to server --serve litserve
+    """
+    options = {name: value for name, value in without(locals(), "run", "to", "as_json").items() if value is not None}
+    from .exporting import describing, serving
+
+    metadata, path = serving.write(run, to, **options)
+    print_json(metadata) if as_json else show(describing.summary(metadata, path), wrap=False)
 
 
 @app.command()
