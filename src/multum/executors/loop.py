@@ -52,7 +52,7 @@ class Loop(Executor):
         updates: list[dict[str, Tensor]] = []
         outputs = []
         shared = randomness.shared_state() if randomness is not None else {}
-        again = _RECOMPUTING.get() and torch.is_grad_enabled()
+        again = not torch.compiler.is_compiling() and _RECOMPUTING.get() and torch.is_grad_enabled()
         training = bool(moving) and any(module.training for module in network.modules())
         for i in range(members):
             if i > 0 and randomness is not None:

@@ -122,7 +122,7 @@ def plan(
         seconds: that measuring may take; latencies that are not measured by then are predicted. 0 measures none.
         threads: of torch while measuring; None for as many as it has.
 
-    >>> import multum
+    >>> import torch, multum
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
     >>> planned = plan(net, example=torch.zeros(1, 4), params="1.1x", methods="deep,multihead", seconds=0)
     >>> [candidate.label for candidate in planned.feasible][:2]

@@ -57,7 +57,7 @@ def fit(
 
     Every row of the history has the loss per member, and the share of its seconds that the loop was "waiting" for data.
 
-    >>> import multum
+    >>> import torch, multum
     >>> net = multum.models.build("mlp", in_features=2, classes=2)
     >>> ens = multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 2), seed=0)
     >>> x = torch.randn(64, 2, generator=torch.Generator().manual_seed(0))

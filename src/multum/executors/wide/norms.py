@@ -108,6 +108,6 @@ class WideDropout(WideLayer):
             raise NotWide("dropout does not tell where the channels are")
         x = self.spread(x) if self.place is None else x
         one = x.detach().narrow(self.axis, 0, x.shape[self.axis] // self.members)
-        draws = [keep(one, module.p, module.channelwise, i, module.randomness.handle) for i in module.member.unbind()]
-        mask = torch.cat(draws, self.axis)
+        how = module.randomness.handle, not module.training
+        mask = torch.cat([keep(one, module.p, module.channelwise, i, *how) for i in module.member.unbind()], self.axis)
         return x * mask if module.p == 1 else module.combine(x, mask)
