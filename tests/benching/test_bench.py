@@ -185,9 +185,10 @@ def test_a_regression_and_a_table_take_the_shape_of_their_data() -> None:
     document = bench(
         None, methods="deep:members=2", executors="loop", data="diabetes", rounds=1, batch=(2,), memory=False
     )
-    assert (
-        document["settings"]["model"] == "mlp" and document["settings"]["shape"] == [10] and len(document["rows"]) == 4
-    )
+    assert document["settings"]["model"] == "mlp" and document["settings"]["shape"] == [10]
+    ways = {(row["mode"], row["name"], row["way"]) for row in document["rows"]}
+    assert len(ways) == len(document["rows"]) == 5
+    assert {way for mode, name, way in ways if name == "deep:members=2" and mode == "training"} == {"loop"}
 
 
 def test_the_memory_is_that_of_the_weights_at_least() -> None:

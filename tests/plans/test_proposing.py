@@ -9,8 +9,8 @@ from multum.plans.proposing import proposed
 def test_the_largest_config_of_every_method_that_fits_is_proposed() -> None:
     assert proposed("params=1.2x", "diabetes", "mlp", "deep,mcdropout,multihead") == [
         "single",
-        "multihead:members=8",
         "mcdropout:members=8",
+        "multihead:members=2",
     ]
 
 

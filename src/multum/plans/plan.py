@@ -126,7 +126,7 @@ def plan(
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
     >>> planned = plan(net, example=torch.zeros(1, 4), params="1.1x", methods="deep,multihead", seconds=0)
     >>> [candidate.label for candidate in planned.feasible][:2]
-    ['multihead:members=2', 'multihead']
+    ['deep (thin=0.25)', 'multihead (thin=0.625)']
     """
     timing = backend_of(backend)
     if latency is not None and seconds <= 0:

@@ -19,8 +19,8 @@ def proposed(limits: str, data: str, model: str | None, methods: str, *, progres
         limits: as `params=1.2x,latency=5ms`. Latencies are measured, so that only other limits always propose the same.
         methods: those that are asked.
 
-    >>> proposed("params=1.1x,macs=1.1x", "diabetes", "mlp", "deep,multihead")
-    ['single', 'multihead:members=4']
+    >>> proposed("params=1.2x,macs=1.2x", "diabetes", "mlp", "deep,multihead")
+    ['single', 'multihead:members=2']
     """
     parts = dict(part.partition("=")[::2] for part in limits.replace(" ", "").split(","))
     if not parts.keys() <= NAMES.keys():
