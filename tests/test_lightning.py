@@ -128,7 +128,7 @@ class Kill(Callback):
 
 
 @pytest.mark.parametrize("name", ["deep", "mixture, born late and in turns", "swag, collected"])
-@pytest.mark.parametrize("step", [4, 6, 10])
+@pytest.mark.parametrize("step", [4, 5, 10])  # after 3, 4 (all of an epoch) and 9 of 16 batches
 def test_a_run_that_was_killed_ends_as_if_it_had_not(name: str, step: int, tmp_path, monkeypatch) -> None:
     method, fields = METHODS[name]
     recipe = multum.Recipe(epochs=4, batch_size=16, lr=0.02, precision="64-true", **fields)

@@ -96,8 +96,9 @@ class EnsembleModule(LightningModule):
         self.ensemble.train()
         if self._saved is not None:
             resume.put_back(self.run, self._saved["tensors"], self._saved["header"], "a Lightning checkpoint")
-            self._hand_over_optimizers()
             self._saved = None
+            self._end_epoch()  # a checkpoint of the last batch of an epoch was written before its end
+            self._hand_over_optimizers()
 
     def training_step(self, batch: Step, batch_idx: int) -> Tensor:
         run = self.run
@@ -118,12 +119,17 @@ class EnsembleModule(LightningModule):
     def on_train_epoch_end(self) -> None:
         run = self.run
         assert run is not None
-        run.end_epoch(lambda epoch: None)
+        self._end_epoch()
         self._hand_over_optimizers()
         measured = {k: v for k, v in run.history[-1].items() if k not in ("epoch", "member", "seconds", "waiting")}
         self.log_dict({f"epoch_{name}": float(value) for name, value in measured.items()})
         if run.over:
             self.trainer.should_stop = True
+
+    def _end_epoch(self) -> None:
+        """End the epoch whose batches are all done."""
+        if self.run is not None and self.run.first == self.run.batches.per_epoch:
+            self.run.end_epoch(lambda epoch: None)
 
     def on_train_end(self) -> None:
         assert self.run is not None
@@ -185,7 +191,7 @@ class EnsembleModule(LightningModule):
 
 
 class _Loader:
-    """The batches of the present epoch, from where the run is."""
+    """The batches of the present epoch, from where the run is; it is the run that is saved and resumed."""
 
     def __init__(self, module: EnsembleModule):
         self.module = module
@@ -198,6 +204,12 @@ class _Loader:
     def __len__(self) -> int:
         assert self.module.run is not None
         return self.module.run.batches.per_epoch
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
 
 
 class _Held:
