@@ -8,7 +8,7 @@
       batches              a 32nd of the rows, from 32 to 256 (512 of more than 100,000)
     held out               a fifth of 100 to 1,000 examples; else a tenth, 2,000 at most; of fewer than 100 none
 
-Chosen on two splits each of boston, energy, yacht, concrete, diabetes and breast_cancer.
+Chosen on two splits each of boston, energy, yacht, diabetes and breast_cancer.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..data.sources import load_data
 from ..errors import ConfigError
 from ..runs.cells import spec_of
@@ -22,7 +24,7 @@ def proposed(limits: str, data: str, model: str | None, methods: str, *, progres
     >>> proposed("params=1.2x,macs=1.2x", "diabetes", "mlp", "deep,multihead")
     ['single', 'multihead:members=2']
     """
-    parts = dict(part.partition("=")[::2] for part in limits.replace(" ", "").split(","))
+    parts: dict[str, Any] = dict(part.partition("=")[::2] for part in limits.replace(" ", "").split(","))
     if not parts.keys() <= NAMES.keys():
         raise ConfigError(
             f"`plan` must be limits on {', '.join(NAMES)}; got {limits!r}. Use for example --plan params=1.2x,macs=2x"
