@@ -18,7 +18,7 @@ from multum.rewrite.folded import MimoHead
 from multum.rewrite.walker import is_plain
 
 CASES = [
-    pytest.param(method, network, marks=() if network in contract.FEW else pytest.mark.slow, id=f"{method}-{network}")
+    pytest.param(method, network, marks=() if network == "mlp" else pytest.mark.slow, id=f"{method}-{network}")
     for method, row in contract.METHODS.items()
     for network in row.only or contract.NETWORKS
     if network not in row.refuses and not row.random
@@ -42,7 +42,9 @@ def test_folded_members_are_plain_and_give_the_ensembles_outputs(method, network
     torch.testing.assert_close(folded(ens)(contract.double(x)), ens(contract.double(x)).detach(), **contract.EXACT)
 
 
-@pytest.mark.parametrize("network", ["wrn-10-1", "small-vit"])
+@pytest.mark.parametrize(
+    "network", ["mlp", *(pytest.param(n, marks=pytest.mark.slow) for n in ("wrn-10-1", "small-vit"))]
+)
 @pytest.mark.parametrize("method", ["packed", "multihead", "mimo", "mc-dropout"])
 def test_torch_traces_them_with_any_batch(method, network):
     members = folded(contract.made(method, network, 5).eval())

@@ -104,6 +104,8 @@ def _onnxruntime(module: fx.GraphModule, inputs: list[Tensor]) -> nn.Module:
         raise _missing("onnxruntime", error) from error
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
+    # Threads that wait for the next call in a busy loop would slow torch's own down.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     with tempfile.TemporaryDirectory() as folder:
         path = _written(module, inputs, folder, "onnxruntime")
         session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])

@@ -14,8 +14,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import os
-import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -26,6 +24,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 from ..ensemble import Ensemble
 from ..errors import ConfigError, ExampleError, ExecutorError, did_you_mean, first_line
 from ..executors import REFERENCE
+from ..executors.choosing import fixed, measuring, race
 from ..executors.grouped import Grouped
 from ..network.copies import drawn, two_rows
 from ..outputs.prediction import eval_mode
@@ -42,7 +41,6 @@ __all__ = ["RUNS", "Optimized", "optimize"]
 log = logging.getLogger("multum")
 
 RUNS = {REFERENCE: {}, Grouped.name: RULES}  # how members run -> the operators that run for all of them at once
-ROUNDS = 5
 
 
 class Optimized(nn.Module):
@@ -101,9 +99,13 @@ def _sorted(x: Any) -> Any:
 
 
 def _shapes(shapes: Iterable[tuple[tuple[int, ...], torch.dtype]]) -> str:
-    return " and ".join(
-        f"[batch, {', '.join(map(str, shape))}] of {str(d).removeprefix('torch.')}" for shape, d in shapes
-    )
+    """In words.
+
+    >>> _shapes([((3, 8), torch.float32), ((), torch.int64)])
+    '[batch, 3, 8] of float32 and [batch] of int64'
+    """
+    words = [(", ".join(["batch", *map(str, shape)]), str(dtype).removeprefix("torch.")) for shape, dtype in shapes]
+    return " and ".join(f"[{sizes}] of {dtype}" for sizes, dtype in words)
 
 
 class Candidate(NamedTuple):
@@ -132,14 +134,15 @@ def optimize(ens: Ensemble, example: Any = None, *, backend: str | None = None, 
     x = _sorted(drawn(ens.example, like) if example is None else example)
     twin = copy.deepcopy(ens) if is_sampled(ens) else ens  # a run of samples moves their generators
     trials = [x, tree_map_only(Tensor, lambda t: t[:1], x)]
-    with torch.no_grad(), eval_mode(twin):
+    with torch.no_grad(), eval_mode(twin), fixed():
         expected = [twin(trial) for trial in trials]
 
-    named = backend is not None or run is not None
-    candidates = [c for c in _candidates(ens, x, backend, run) if _agrees(c, trials, expected, must=named)]
-    best = _fastest(candidates, x) if candidates else Candidate("as plain networks", _Untraced(ens, x))
+    candidates = _agreeing(
+        _candidates(ens, x, backend, run), trials, expected, must=backend is not None or run is not None
+    )
     if not candidates:
-        _agrees(best, trials, expected, must=True)
+        candidates = _agreeing([Candidate("as plain networks", _Untraced(ens, x))], trials, expected, must=True)
+    best = _fastest(candidates, x)
     _rewind(best.module, ens)
     log.info("multum runs the optimized ensemble %s", best.name)
     return Optimized(ens, best.module, x, best.name)
@@ -179,7 +182,7 @@ def _candidates(ens: Ensemble, x: Any, backend: str | None, run: str | None) -> 
         log.info("multum runs the members as plain networks, since torch.export cannot trace them: %s", error)
         return []
     fold_norms(program)
-    measured = os.environ.get("MULTUM_AUTOTUNE") != "0"
+    measured = measuring()
     graphs = {name: _spread(program, ens, name) for name in _runs(program, run, measured)}
     if backend is not None:
         return [
@@ -237,43 +240,49 @@ class _Untraced(nn.Module):
 # -- held to the ensemble, and timed -----------------------------------------------------------------------------------
 
 
-def _agrees(candidate: Candidate, trials: list[Any], expected: list[Tensor], must: bool) -> bool:
-    """Whether a way to run gives the ensemble's outputs, to half of the digits of their precision."""
+def _agreeing(candidates: list[Candidate], trials: list[Any], expected: list[Tensor], must: bool) -> list[Candidate]:
+    """The ways to run that give the ensemble's outputs.
+
+    Args:
+        must: whether it is an error that none does.
+    """
+    differences = {c.name: _difference(c.module, trials, expected) for c in candidates}
+    reasons = [f"run {name}, {what}" for name, what in differences.items() if what]
+    if must and candidates and len(reasons) == len(candidates):
+        raise ExecutorError(
+            f"the optimized ensemble must give the ensemble's outputs to half of their digits; {'; '.join(reasons)}. "
+            "Use backend=None, or the ensemble as it is"
+        )
+    for reason in reasons:
+        log.warning("multum does not use a way to run the optimized ensemble: %s", reason)
+    return [c for c in candidates if not differences[c.name]]
+
+
+def _difference(module: nn.Module, trials: list[Any], expected: list[Tensor]) -> str:
+    """In which way a module does not give these outputs, to half of the digits of their precision; "" where it does."""
     for x, out in zip(trials, expected, strict=True):
         try:
             with torch.no_grad():
-                got = candidate.module(*tree_leaves(x))
+                got = module(*tree_leaves(x))
         except Exception as error:  # a layout that an operator of the network cannot take
-            if must:
-                raise
-            log.info("multum does not run the ensemble %s: %s", candidate.name, first_line(error))
-            return False
-        bound = torch.finfo(out.dtype).eps ** 0.5 * float(out.abs().max().clamp_min(1e-30))
-        far = float((got - out).abs().max()) if got.shape == out.shape else float("inf")
+            return f"it raises {type(error).__name__}: {first_line(error)}"
+        if got.shape != out.shape:
+            return f"it gives {tuple(got.shape)} in place of {tuple(out.shape)}"
+        equal = (got == out) | (got.isnan() & out.isnan())
+        bound = torch.finfo(out.dtype).eps ** 0.5 * float(out.masked_fill(~out.isfinite(), 0).abs().max())
+        far = float((got - out).masked_fill(equal, 0).abs().max())
         if not far <= bound:
-            what = (
-                f"the optimized ensemble must give the ensemble's outputs to within {bound:.1e}; run {candidate.name}, "
-                f"the largest difference is {far:.1e}"
-            )
-            if must:
-                raise ExecutorError(f"{what}. Use backend=None, or the ensemble as it is")
-            log.warning("%s. multum does not use it", what)
-            return False
-    return True
+            return f"the largest difference is {far:.1e}, more than {bound:.1e}"
+    return ""
 
 
 def _fastest(candidates: list[Candidate], x: Any) -> Candidate:
-    if len(candidates) == 1:
+    named, inputs = {c.name: c for c in candidates}, tree_leaves(x)
+    if len(named) == 1:
         return candidates[0]
-    inputs = tree_leaves(x)
-    seconds: dict[str, list[float]] = {c.name: [] for c in candidates}
     with torch.no_grad():
-        for _ in range(ROUNDS):
-            for candidate in candidates:
-                start = time.perf_counter()
-                candidate.module(*inputs)
-                seconds[candidate.name].append(time.perf_counter() - start)
-    return min(candidates, key=lambda c: min(seconds[c.name]))  # whatever else runs on the machine only adds
+        seconds = race(list(named), lambda name: named[name].module(*inputs))
+    return named[min(seconds, key=seconds.__getitem__)]
 
 
 def _rewind(module: nn.Module, ens: Ensemble) -> None:
