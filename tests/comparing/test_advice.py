@@ -151,6 +151,14 @@ def test_a_method_without_a_finite_nll_is_named() -> None:
     assert advised([row("single", 0.4, 100), bad])["notes"] == ["packed did not train: its NLL is not a finite number."]
 
 
+def test_a_yardstick_that_is_too_long_is_said() -> None:
+    rows = [row("single", 0.5, 100), row("deep", 0.4, 400, one_model=None, coarse="deep")]
+    notes = [note for note in advised(rows)["notes"] if "one model" in note]
+    assert len(notes) == 1 and notes[0].startswith(
+        "Whether members are one model cannot be told here: even those of deep"
+    )
+
+
 def test_one_model_is_named() -> None:
     notes = advised([row("single", 0.5, 100), row("batchensemble", 0.4, 400, one_model=True)])["notes"]
     assert notes[1].startswith("The members of batchensemble are one model") and "shaken by 5 %" in notes[1]

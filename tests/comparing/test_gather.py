@@ -113,6 +113,23 @@ def compared(levels: dict[str, float], methods: dict[str, Any], curves: dict[str
 METHODS = {"single": multum.Single(), "deep": multum.Deep(), "packed": multum.Packed()}
 
 
+@pytest.mark.parametrize(("deep", "verdicts"), [(3.0, [False, True]), (0.9, [None, None]), (0.0, [True, True])])
+def test_noise_by_which_networks_of_their_own_are_one_model_says_nothing(deep: float, verdicts: list) -> None:
+    """Of members that differ by this times the noise of one, and of others that differ by half of it."""
+    cells = cells_of(deep=multum.Deep(), batchensemble=multum.BatchEnsemble())
+    done = finished(
+        {name: {s: result(0.4) for s in SEEDS} for name in ("deep", "batchensemble")},
+        dict.fromkeys(("deep", "batchensemble"), 0.0),
+    )
+    for name, factor in {"deep": deep, "batchensemble": 0.5}.items():
+        for cell in done[name].values():
+            cell.examples["variance_of_one_member"] = torch.linspace(0.9, 1.1, 100)
+            cell.examples["variance_of_members"] = factor * torch.linspace(0.9, 1.1, 100)
+    rows = rows_of(cells, done, {}, {})[1]
+    assert [row["one_model"] for row in rows] == verdicts
+    assert [row.get("coarse") for row in rows] == ["deep" if verdicts[0] is None else None] * 2
+
+
 def test_rows_hold_what_a_document_promises() -> None:
     columns, rows, versus = compared({"single": 0.5, "deep": 0.3, "packed": 0.4}, METHODS)
     single, deep, packed = rows

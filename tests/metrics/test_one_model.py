@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import multum
-from multum.comparing.trained import is_one_model
+from multum.comparing.trained import is_coarse, is_one_model
 from multum.metrics.evaluate import measure
 from multum.metrics.one_model import NOISE, own_noise
 from multum.runs.work import Finished
@@ -37,6 +37,7 @@ def test_copies_are_one_model_and_independent_members_are_not(name: str, copies:
         cells[seed] = Finished({"test_part": "same"}, measured.examples)
     assert is_one_model(cells) is copies
     assert is_one_model({0: cells[0]}) is copies  # one seed says so too
+    assert not is_coarse(cells)  # copies are copies, whatever the noise
 
 
 def test_the_noise_is_that_of_one_member() -> None:

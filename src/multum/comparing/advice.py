@@ -171,6 +171,13 @@ def _failures(rows: Sequence[Row], measured: Sequence[Row], key: str) -> list[st
 
 
 def _one_models(rows: Sequence[Row]) -> list[str]:
+    coarse = next((row["coarse"] for row in rows if row.get("coarse")), None)
+    if coarse is not None:
+        return [
+            f"Whether members are one model cannot be told here: even those of {coarse}, which share nothing, disagree "
+            f"no more than one of them does with itself under the noise that is the yardstick ({100 * NOISE:g} % of the "
+            "inputs' spread)."
+        ]
     return [
         f"The members of {row['label']} are one model: they disagree no more than one of them does with itself when "
         f"its inputs are shaken by {100 * NOISE:g} % of their spread."

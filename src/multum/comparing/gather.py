@@ -13,7 +13,7 @@ from ..runs.cells import Cell, spec_of
 from ..runs.work import Finished
 from .columns import Column, columns, columns_of, value_of
 from .equivalent import worth_of, yardstick
-from .trained import converged, is_one_model, learned_share
+from .trained import converged, is_coarse, is_one_model, learned_share
 from .versus import DECIDES, Versus, decides, margin_of
 
 __all__ = ["Results", "rows_of"]
@@ -57,6 +57,9 @@ def rows_of(
     _add_against(rows, versus)
     for row in rows:
         row["learned"] = learned_share(row, rows)
+    apart = [cell.label for cell in cells if cell.method.independent and is_coarse(results.get(cell.label, {}))]
+    for row in rows if apart else ():
+        row["one_model"], row["coarse"] = None, apart[0]
     return columns, rows, versus
 
 

@@ -12,8 +12,9 @@ from ..training.recipe import Recipe
 from ..training.stopping import still_falling
 from .versus import DECIDES
 
-__all__ = ["converged", "is_one_model", "learned_share"]
+__all__ = ["converged", "is_coarse", "is_one_model", "learned_share"]
 
+COPIES = 0.1  # times the noise of one member: members that differ less are copies of each other, whoever made them
 CLOSE = 2.0  # times the noise of one member, up to which members that cannot be told from it are called one model
 
 
@@ -42,21 +43,36 @@ def is_one_model(done: Mapping[int, Finished]) -> bool | None:
 
     The same test over seeds and examples as everywhere; None where it was not measured.
     """
-    names = {
+    names = _measures(done)
+    return all(_close(name, done) for name in names) if names else None
+
+
+def is_coarse(done: Mapping[int, Finished]) -> bool:
+    """Whether the noise is too large a yardstick: networks that share nothing, and differ, would count as one model."""
+    if not is_one_model(done):
+        return False
+    means = [[_mean(done, name + whose) for whose in (MEMBERS, SELF)] for name in _measures(done)]
+    return any(members > COPIES * own for members, own in means)
+
+
+def _measures(done: Mapping[int, Finished]) -> set[str]:
+    return {
         name.removesuffix(MEMBERS)
         for cell in done.values()
         for name in cell.examples
         if name.endswith(MEMBERS) and name.removesuffix(MEMBERS) + SELF in cell.examples
     }
-    return all(_close(name, done) for name in names) if names else None
 
 
 def _close(name: str, done: Mapping[int, Finished]) -> bool:
     values = {whose: {s: cell.examples[name + whose] for s, cell in done.items()} for whose in (MEMBERS, SELF)}
     same = len({cell.result["test_part"] for cell in done.values()}) == 1
     difference = Differences(values, same_examples=same).between(MEMBERS, SELF)
-    noise = sum(float(v.double().mean()) for v in values[SELF].values()) / len(done)
-    return difference.low <= 0 and difference.mean <= (CLOSE - 1) * noise
+    return difference.low <= 0 and difference.mean <= (CLOSE - 1) * _mean(done, name + SELF)
+
+
+def _mean(done: Mapping[int, Finished], name: str) -> float:
+    return sum(float(cell.examples[name].double().mean()) for cell in done.values()) / len(done)
 
 
 def learned_share(row: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> float | None:
