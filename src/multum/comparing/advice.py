@@ -175,8 +175,8 @@ def _one_models(rows: Sequence[Row]) -> list[str]:
     if coarse is not None:
         return [
             f"Whether members are one model cannot be told here: even those of {coarse}, which share nothing, disagree "
-            f"no more than one of them does with itself under the noise that is the yardstick ({100 * NOISE:g} % of the "
-            "inputs' spread)."
+            f"no more than one of them does with itself under the noise that is the yardstick, {100 * NOISE:g} % of "
+            "the inputs' spread."
         ]
     return [
         f"The members of {row['label']} are one model: they disagree no more than one of them does with itself when "
