@@ -294,6 +294,17 @@ def test_another_network_is_measured_anew(clock: Clock, change: Callable) -> Non
     assert set(clock.runs) == set(COSTS) and len(entries()) == 2
 
 
+def test_what_was_measured_with_other_code_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, machine = Path.read_bytes, choosing._machine.__wrapped__
+    before = machine("cpu")
+    sources = [*Path(choosing.__file__).parent.rglob("*.py")]
+    assert machine("cpu") == before and any(source.parent.name == "wide" for source in sources)
+    for source in sources:
+        changed = lambda path, source=source: read(path) + (b" " if path == source else b"")  # noqa: E731
+        monkeypatch.setattr(Path, "read_bytes", changed)
+        assert machine("cpu") != before, source
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"key": 5}', "\\x00"])
 def test_a_damaged_file_is_ignored_and_written_anew(clock: Clock, content: str) -> None:
     remembered.file().parent.mkdir(parents=True)

@@ -169,7 +169,7 @@ def race(names: Sequence[str], step: Callable[[str], Any]) -> dict[str, float]:
 def _machine(device: str) -> dict[str, Any]:
     """What decides about speed on this machine, and the code that is measured."""
     here = Path(__file__).parent
-    sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.glob("*.py"))))
+    sources = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(here.rglob("*.py"))))
     return {
         "cpu": [
             processor(),
