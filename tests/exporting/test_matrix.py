@@ -1,4 +1,4 @@
-"""Every method on every network of the contract as ONNX and as torch.export: parity with multum, or a stated refusal.
+"""Every method on every network of the contract as ONNX and as torch.export: parity with multum, or the method refuses the network.
 
 With MULTUM_EXPORTS=FILE every outcome is also written there, a line of JSON each: `docs/exports.py FILE` makes the
 table of docs/exports.md from it.
@@ -14,11 +14,10 @@ import pytest
 
 import multum
 from contract import test_contract as contract
-from multum.errors import ExportError, RewriteError
+from multum.errors import RewriteError
 from multum.exporting.parity import TOLERANCE
 
 FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
-REFUSED: dict[tuple[str, str], str] = {}  # network and format -> why it cannot be said
 
 # A diagonal that meets every method, most networks and both formats.
 FAST = {
@@ -59,12 +58,6 @@ def test_exported_or_refused(method, network, kind, tmp_path):
         note(**case, refused=f"{method} does not take this network")
         return
     ens = contract.make(method, network, seed=5).eval()
-    if (network, kind) in REFUSED:
-        with pytest.raises(ExportError, match=REFUSED[network, kind]) as error:
-            multum.export(ens, path)
-        assert not path.exists()
-        note(**case, refused=str(error.value))
-        return
     about = multum.export(ens, path)
     largest = max(about["parity"]["differences"].values())
     assert largest <= TOLERANCE and about["parity"]["count"] == 64
