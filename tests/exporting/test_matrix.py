@@ -1,4 +1,4 @@
-"""Every method on every network of the contract as ONNX and as torch.export: parity with multum, or the method refuses the network.
+"""Every method on every network of the contract that it takes, as ONNX and as torch.export: parity with multum.
 
 With MULTUM_EXPORTS=FILE every outcome is also written there, a line of JSON each: `docs/exports.py FILE` makes the
 table of docs/exports.md from it.
@@ -23,7 +23,7 @@ FORMATS = {"onnx": ".onnx", "torch": ".pt2"}
 FAST = {
     ("deep", "token", "onnx"),
     ("packed", "tabular-mlp", "onnx"),
-    ("batch-ensemble", "attention", "torch"),
+    ("batch-ensemble", "token", "torch"),
     ("masksembles", "mlp", "torch"),
     ("mimo", "small-cnn", "torch"),
     ("mc-dropout", "mlp", "onnx"),

@@ -190,6 +190,7 @@ def test_without_the_extra_the_fix_is_stated(monkeypatch, tmp_path):
         multum.export(ens, tmp_path / "a.onnx")
 
 
+@pytest.mark.slow
 def test_a_column_that_is_called_like_an_output_is_refused(tmp_path):
     frame = table(300, seed=0).rename(columns={"age": "entropy"})
     frame.to_csv(tmp_path / "t.csv", index=False)
