@@ -76,15 +76,13 @@ def crop(x: Tensor, padding: int, draw: Draw, fill: Tensor | None = None) -> Ten
     """Pad and cut a random window of the old size. Shape: [n, c, h, w], kept; fill [c, 1, 1], None for zeros."""
     n, channels, height, width = x.shape
     top, left = (draw.whole(2 * padding + 1, n).to(x.device) for _ in "tl")
-    rows = top.view(-1, 1, 1, 1) + torch.arange(height, device=x.device).view(1, 1, -1, 1)
-    columns = left.view(-1, 1, 1, 1) + torch.arange(width, device=x.device).view(1, 1, 1, -1)
-    images = torch.arange(n, device=x.device).view(-1, 1, 1, 1)
-    layers = torch.arange(channels, device=x.device).view(1, -1, 1, 1)
-    padded = F.pad(x, [padding] * 4)
-    if fill is not None:
-        inside = F.pad(torch.ones(height, width, dtype=torch.bool, device=x.device), [padding] * 4)
-        padded = torch.where(inside, padded, fill.to(padded))
-    return padded[images, layers, rows, columns]
+    if fill is None:
+        padded = F.pad(x, [padding] * 4)
+    else:
+        padded = fill.to(x).expand(n, channels, height + 2 * padding, width + 2 * padding).contiguous()
+        padded[..., padding : padding + height, padding : padding + width] = x
+    windows = padded.unfold(2, height, 1).unfold(3, width, 1)
+    return windows[torch.arange(n, device=x.device), :, top, left].contiguous()
 
 
 def cutout(x: Tensor, size: int, draw: Draw) -> Tensor:

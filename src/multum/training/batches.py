@@ -53,6 +53,7 @@ class Batches:
         self.own_order = (recipe.order or ensemble.method.order) == "own"
         # Whether rows of a batch meet, so that every process needs all of them.
         self.mixes = bool(recipe.mixup or recipe.cutmix) or ensemble.method.arranges_batches
+        self.black: Tensor | None = None  # what pads images: papers pad them, then standardise
         self.per_epoch = self._count()
 
     def _count(self) -> int:
@@ -153,8 +154,9 @@ class Batches:
             raw = randaugment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
         x = data.prepare(raw)
         if recipe.crop:
-            black = data.prepare(raw.new_zeros(raw.shape[1:]))[:, :1, :1]  # papers pad images, then standardise
-            x = augment.crop(x, recipe.crop, draw, black)
+            if self.black is None:
+                self.black = data.prepare(raw.new_zeros(raw.shape[1:]))[:, :1, :1]
+            x = augment.crop(x, recipe.crop, draw, self.black)
         if recipe.flip:
             x = augment.flip(x, draw)
         if recipe.cutout:
