@@ -139,6 +139,7 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # torch's own compiler still uses it
 def test_a_compiled_run_is_resumed_to_the_bit(tmp_path: Path) -> None:
     recipe = multum.Recipe(epochs=2, batch_size=8, compile=True)
     whole, resumed = ensemble(), ensemble()
