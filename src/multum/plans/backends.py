@@ -18,8 +18,8 @@ from torch.utils._pytree import tree_leaves
 
 from ..ensemble import Ensemble
 from ..errors import ConfigError
-from ..exporting.export import export
-from ..metrics.speed import time_once
+from ..exporting.export import TRACED_ON, export
+from ..metrics.speed import repeated, time_once
 
 __all__ = ["BACKENDS", "Backend", "backend_of"]
 
@@ -54,7 +54,7 @@ def _file(ensemble: Ensemble, x: Any) -> bytes:
     """An ONNX file of the ensemble, with what a prediction means inside."""
     with tempfile.TemporaryDirectory(prefix="multum-") as folder:
         path = Path(folder) / "model.onnx"
-        export(ensemble, path, example=x)
+        export(ensemble, path, example=repeated(x, TRACED_ON, ensemble.device))
         return path.read_bytes()
 
 

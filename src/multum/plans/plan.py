@@ -30,7 +30,7 @@ from .watching import Watch
 
 __all__ = ["MEMBERS", "Plan", "plan"]
 
-MEMBERS = (2, 3, 4, 8)
+MEMBERS = (2, 4, 8)  # that are tried, where nothing else is asked for
 
 
 @dataclass(frozen=True)
@@ -122,11 +122,11 @@ def plan(
         seconds: that measuring may take; latencies that are not measured by then are predicted. 0 measures none.
         threads: of torch while measuring; None for as many as it has.
 
-    >>> import torch, multum
+    >>> import multum, torch
     >>> net = multum.models.build("mlp", in_features=4, classes=3)
-    >>> planned = plan(net, example=torch.zeros(1, 4), params="1.1x", methods="deep,multihead", seconds=0)
-    >>> [candidate.label for candidate in planned.feasible][:2]
-    ['deep (thin=0.25)', 'multihead (thin=0.625)']
+    >>> planned = plan(net, example=torch.zeros(1, 4), params="1.1x", methods="deep", seconds=0)
+    >>> planned.excluded[0].label, planned.excluded[0].reason
+    ('deep:members=2', 'parameters 3.21 k, and 1.76 k are allowed')
     """
     timing = backend_of(backend)
     if latency is not None and seconds <= 0:
