@@ -5,6 +5,7 @@ A backend makes of an ensemble and a batch a call that runs it once and says how
 
 from __future__ import annotations
 
+import io
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -45,7 +46,8 @@ def _openvino(ensemble: Ensemble, x: Any) -> Callable[[], float]:
     import openvino
 
     settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
-    compiled = openvino.Core().compile_model(_file(ensemble, x), None, "CPU", settings)
+    core = openvino.Core()
+    compiled = core.compile_model(core.read_model(io.BytesIO(_file(ensemble, x))), "CPU", settings)
     fed = _arrays(x)
     return lambda: _seconds(partial(compiled, fed))
 
