@@ -4,7 +4,8 @@
     python benchmarks/compare_page.py runs/digits runs/fashion --peers peers.json
 
 Peers are other libraries on the same splits: {"rows": [{"data", "name", "seed", "metrics": {...}, "seconds"}]}. What is
-written by hand stands in compare.note.md, beside the page. The same files give the same bytes.
+written by hand stands in compare.note.md, beside the page. A section of the page whose report is not among the folders
+stays as it is, but for the rows of peers that were measured since. The same files give the same bytes.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 
+from multum.comparing.columns import columns
 from multum.figures.formats import NOTHING, heading, shown, sized
 from multum.figures.tables import markdown_table
 from multum.files import read_json, write_text
@@ -26,6 +28,8 @@ from multum.reports.verdicts import to_single, verdict
 
 OUT = Path("docs/results/compare.md")
 OOD = "auroc"
+BESIDE = "Beside other libraries, on the same splits:"
+OURS = "multum: "
 INTRODUCTION = """# Comparisons that were run
 
 Each from one command. Intervals are at 95 %, over seeds and test examples together; a difference to one network is
@@ -44,19 +48,44 @@ def main() -> None:
         [read_json(folder / "report.json") for folder in options.folders],
         [row for path in options.peers for row in read_json(path).get("rows", [])],
         note.read_text() if note.is_file() else "",
+        options.out.read_text() if options.out.is_file() else "",
     )
     write_text(options.out, text)
     print(f"wrote {options.out}")
 
 
 def compare_page(
-    documents: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]] = (), note: str = ""
+    documents: Sequence[Mapping[str, Any]], peers: Sequence[Mapping[str, Any]] = (), note: str = "", before: str = ""
 ) -> str:
-    """The page as Markdown."""
-    parts = [INTRODUCTION, *([note.strip()] if note.strip() else [])]
+    """The page as Markdown: the sections of the page as it was, renewed or kept, then the new ones."""
+    sections = {text.partition("\n")[0]: text.strip() for text in before.split("\n## ")[1:]}
+    sections = {title: _with_peers(text, peers) for title, text in sections.items()}
     for document in documents:
-        parts += _section(document, peers)
+        sections[safe(document["title"])] = "\n\n".join(_section(document, peers)).removeprefix("## ")
+    parts = [INTRODUCTION, *([note.strip()] if note.strip() else []), *(f"## {text}" for text in sections.values())]
     return "\n\n".join(parts) + "\n"
+
+
+def _with_peers(section: str, peers: Sequence[Mapping[str, Any]]) -> str:
+    """A section of the page with the peers of today in its last table; ours, and peers not measured since, are kept."""
+    text, titled, table = section.partition(f"{BESIDE}\n\n")
+    command = section.partition(" --data ")[2].split(maxsplit=1)
+    own = [peer for peer in peers if command and peer["data"] == command[0].strip("'").partition("#")[0]]
+    if not titled or not own:
+        return section
+    head, _, *rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    known = {heading(column): column for column in (c.described() for c in columns())}
+    shared = [{**known[name], "digits": _decimals(rows[-1][2 + i])} for i, name in enumerate(head[2:-1])]
+    new = {row[0]: row for row in _peer_rows(own, shared)}
+    kept = [row for row in rows if row[0] not in new]
+    ours = [row for row in kept if row[0].startswith(OURS)]
+    others = [row for row in kept if row not in ours]
+    return f"{text}{titled}{markdown_table(head, [*new.values(), *others, *ours], 'lr')}"
+
+
+def _decimals(cell: str) -> int:
+    """How many places a number of the page has behind its point."""
+    return len(cell.split()[0].partition(".")[2])
 
 
 def _section(document: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -70,7 +99,7 @@ def _section(document: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) ->
     parts += _titled("Differences to one network:", _differences(document))
     parts += _titled("Chosen by tuning:", _chosen(document))
     parts += [safe(document["test"])] if document.get("test") else []
-    parts += _titled("Beside other libraries, on the same splits:", _beside(document, peers))
+    parts += _titled(BESIDE, _beside(document, peers))
     return [part for part in parts if part]
 
 
@@ -128,22 +157,28 @@ def _beside(document: Mapping[str, Any], peers: Sequence[Mapping[str, Any]]) -> 
     data = (document.get("settings") or {}).get("data", "")
     own = [peer for peer in peers if peer.get("data") in (data, data.partition("#")[0])]
     measured = {key for peer in own for key in peer.get("metrics") or {}}
-    columns = [column for column in sized(document) if column["key"] in measured]
-    if not columns:
+    shared = [column for column in sized(document) if column["key"] in measured]
+    if not shared:
         return ""
-    body = []
-    for name in dict.fromkeys(str(peer["name"]) for peer in own):
-        runs = [peer for peer in own if str(peer["name"]) == name]
-        seconds = [run["seconds"] for run in runs if run.get("seconds") is not None]
-        cells = [shown(_mean([run["metrics"].get(c["key"]) for run in runs]), c, unit=False) for c in columns]
-        body.append([safe(name), str(len(runs)), *cells, _seconds(seconds)])
+    body = _peer_rows(own, shared)
     for row in (row for row in document["rows"] if row["values"]):
-        cells = [shown(row["values"].get(column["key"]), column, unit=False) for column in columns]
+        cells = [shown(row["values"].get(column["key"]), column, unit=False) for column in shared]
         training = row["values"].get("train_seconds") or {}
         seeds = max((len(value.get("seeds") or []) for value in row["values"].values()), default=0)
-        body.append([f"multum: {safe(row['label'])}", str(seeds), *cells, _seconds(training.get("seeds") or [])])
-    head = ["model", "seeds", *(safe(heading(column)) for column in columns), "training (s)"]
+        body.append([f"{OURS}{safe(row['label'])}", str(seeds), *cells, _seconds(training.get("seeds") or [])])
+    head = ["model", "seeds", *(safe(heading(column)) for column in shared), "training (s)"]
     return markdown_table(head, body, "lr")
+
+
+def _peer_rows(peers: Sequence[Mapping[str, Any]], shared: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """One line for each peer: its seeds, its metrics in these columns, its seconds."""
+    body = []
+    for name in dict.fromkeys(str(peer["name"]) for peer in peers):
+        runs = [peer for peer in peers if str(peer["name"]) == name]
+        seconds = [run["seconds"] for run in runs if run.get("seconds") is not None]
+        cells = [shown(_mean([run["metrics"].get(c["key"]) for run in runs]), c, unit=False) for c in shared]
+        body.append([safe(name), str(len(runs)), *cells, _seconds(seconds)])
+    return body
 
 
 def _mean(values: Sequence[float | None]) -> dict[str, Any]:

@@ -12,10 +12,11 @@ many training and validation rows drawn at random (the first of that file come f
 
 Settings: HistGradientBoosting and xgboost (depth 6, rate 0.1, histograms) with up to 2,000 trees, an L2 penalty of 1
 (xgboost's default; without one HistGradientBoosting diverges on covertype's rare classes: accuracy 0.814, NLL 1.08) and
-early stopping after 50 without improvement; tabm with its package's defaults (32 members, three layers of 512), AdamW at
-2e-3 with decay 3e-4, batches of 256, patience 16, numbers by their quantiles; tabm-256 is the same with layers of 256, the
-width of multum's own `tabular-mlp`, at a quarter of the mult-adds. A tree's or tabm's regression has one spread for all
-rows, that of its validation rows. Seconds are of the processor (one thread), so that a busy machine does not lengthen them.
+early stopping after 50 without improvement; tabm with its package's defaults (32 members, three layers of 512), AdamW
+at 2e-3 with decay 3e-4, batches of 256, patience 16, numbers by their quantiles; tabm-256 is the same with layers of
+256, the width of multum's own `tabular-mlp`, at a quarter of the mult-adds. A tree's or tabm's regression has one
+spread for all rows, that of its validation rows. Seconds are of the processor (one thread), so that a busy machine does
+not lengthen them.
 """
 
 from __future__ import annotations

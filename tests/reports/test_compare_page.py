@@ -55,6 +55,18 @@ def test_a_page_of_two_comparisons_and_peers(
         assert len({len(line) for line in table.splitlines()}) == 1
 
 
+def test_a_section_without_its_report_is_kept_and_its_peers_are_renewed(script: ModuleType, document: dict) -> None:
+    peers = [
+        {"data": "digits", "name": name, "seed": 0, "metrics": {"accuracy": a, "nll": 0.2}, "seconds": 2.0}
+        for name, a in (("HGB", 0.95), ("tabm", 0.96))
+    ]
+    before = script.compare_page([document], peers)
+    assert script.compare_page([], peers, before=before) == before
+    renewed = script.compare_page([], [{**peers[0], "metrics": {"accuracy": 0.5, "nll": 0.7}}], before=before)
+    changed = [(a, b) for a, b in zip(before.splitlines(), renewed.splitlines(), strict=True) if a != b]
+    assert len(changed) == 1 and changed[0][0].startswith("| HGB") and " 50.00 |         0.700 | " in changed[0][1]
+
+
 def test_differences_are_those_of_the_documents(script: ModuleType, document: dict) -> None:
     text = script.compare_page([document])
     row = next(row for row in document["rows"] if row["label"] == "packed")
