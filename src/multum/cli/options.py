@@ -1,0 +1,54 @@
+"""Options that several commands have, each with its help text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+__all__ = [
+    "Address",
+    "Conformal",
+    "Coverage",
+    "DataName",
+    "Jobs",
+    "Json",
+    "ModelName",
+    "On",
+    "Risk",
+    "RunFolder",
+    "Settings",
+    "Threads",
+    "Threshold",
+]
+
+Settings = Annotated[list[str] | None, Argument(help="Recipe fields, such as lr=0.01 batch_size=128")]
+DataName = Annotated[
+    str,
+    Option(
+        "--data",
+        help="digits, diabetes, NAME in $MULTUM_DATA, npz:FILE, folder:DIR#size=64, csv:FILE#target=COLUMN, "
+        "parquet:FILE#..., hf:NAME#image=COLUMN,label=COLUMN,config=NAME,split=NAME. Fields of a table, after commas: "
+        "drop=A+B, task=regression, test=FILE, sep=;, decimal=, (a comma). Any may end in #hold_out=CLASS+CLASS, "
+        "#only=..., #first=N",
+    ),
+]
+ModelName = Annotated[
+    str | None,
+    Option("--model", help="small-cnn, resnet18, wrn-10-1, mlp, ..., timm:NAME, or your own as mynet.py:Net:width=16"),
+]
+RunFolder = Annotated[Path, Argument(help="A run folder that `multum train` left")]
+Jobs = Annotated[int, Option(help="Cells at once, each in a process of its own")]
+On = Annotated[str, Option(help="here, or ray")]
+Address = Annotated[str | None, Option(help="Of an existing Ray cluster")]
+Threads = Annotated[int | None, Option(help="Threads of a cell; the same number gives the same bits")]
+Coverage = Annotated[float | None, Option(help="Abstain so that this share of examples is answered")]
+Risk = Annotated[float | None, Option(help="Abstain so that at most this share of answers is wrong")]
+Conformal = Annotated[
+    float | None, Option(help="Sets of classes, or intervals, that hold the truth with this probability")
+]
+Threshold = Annotated[
+    str | None, Option(help="Labels of two classes that are best for f1, balanced_accuracy or cost=20")
+]
+Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]

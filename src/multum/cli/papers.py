@@ -1,0 +1,65 @@
+"""The papers' tables and figures: `multum reproduce`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Argument, Option
+
+from .options import Address, Jobs, Json, On, Threads
+from .output import print_json, show, stoppable, watched, without
+
+__all__ = ["reproduce"]
+
+
+def reproduce(
+    item: Annotated[str | None, Argument(help="A table or figure, as packed/table1-cost; see --list")] = None,
+    list_all: Annotated[bool, Option("--list", help="List all items and what can be run here.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the plan: cells, mult-adds, hours.")] = False,
+    scale: Annotated[str, Option(help="cpu (reduced so that two cores finish it) or paper")] = "cpu",
+    seed: Annotated[list[int] | None, Option(help="One of the item's seeds; repeat for more, by default all")] = None,
+    out: Annotated[Path, Option(help="The folder of the cells, shared by all items")] = Path("runs/reproduce"),
+    pages: Annotated[Path | None, Option(help="Where JSON, page and figures go; by default --out")] = None,
+    jobs: Jobs = 1,
+    on: On = "here",
+    address: Address = None,
+    threads: Threads = None,
+    gather: Annotated[bool, Option("--gather", help="Train nothing: write what is done.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a table or figure of the papers again, and print our numbers beside theirs.
+
+    The same command goes on where it was stopped; items share what they train.
+
+    Example: multum reproduce --list
+
+    Example: multum reproduce packed/table1-cost
+
+    Example: multum reproduce mimo/figure2 --jobs 2
+    """
+    options = without(locals(), "list_all", "dry_run", "seed", "as_json")
+    from ..papers import catalogue as catalogue_of_items
+    from ..papers import find
+    from ..papers import show as screen
+    from ..papers.plan import plan
+    from ..papers.reproduce import reproduce as run_item
+
+    if list_all or item is None:
+        print_json(catalogue_of_items()) if as_json else show(screen.listing())
+        return
+    if dry_run:
+        planned = plan(find(item).run(scale))
+        print_json(planned.document()) if as_json else show(screen.planned(planned, find(item), scale))
+        return
+    with stoppable():
+        document = run_item(**options, seeds=seed, progress=watched(as_json))
+    if as_json:
+        print_json(document)
+    else:
+        show(screen.result(document))
+        place = (pages or out) / item
+        show(f"written: {place}.json, {place}.md", wrap=False)
+    if any(cell["status"] == "failed" for cell in document["cells"]):
+        raise typer.Exit(1)

@@ -1,0 +1,118 @@
+"""One ensemble in a run folder: `multum train`, `evaluate` and `predict`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from ..parsing import assignments
+from .options import Conformal, Coverage, DataName, Json, ModelName, Risk, RunFolder, Settings, Threshold
+from .output import print_json, show, stoppable, watched, without
+
+__all__ = ["evaluate", "predict", "train"]
+
+
+def train(
+    settings: Settings = None,
+    data: DataName = "digits",
+    model: ModelName = None,
+    method: Annotated[str, Option(help="A method, with fields behind a colon")] = "packed:members=4,alpha=2",
+    out: Annotated[Path, Option(help="The run folder")] = Path("runs/train"),
+    resume: Annotated[bool, Option(help="Go on with an interrupted run in that folder, or refuse it")] = True,
+    devices: Annotated[int, Option(help="Processes on this machine; torchrun brings its own")] = 1,
+    nodes: Annotated[int, Option(help="Machines")] = 1,
+    accelerator: Annotated[str, Option(help="cpu, cuda, mps, or auto")] = "auto",
+    checkpoint_seconds: Annotated[float, Option(help="The longest time between checkpoints")] = 60.0,
+    tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard files.")] = False,
+    find_lr: Annotated[bool, Option("--find-lr", help="Find a learning rate first, and train with it")] = False,
+    temperature: Annotated[
+        bool, Option("--temperature", help="Fit a temperature on the validation part, for predict to use")
+    ] = False,
+    threads: Annotated[int | None, Option(help="Threads; the same number gives the same bits")] = None,
+    as_json: Json = False,
+) -> None:
+    """Train one ensemble and leave it in a run folder; the same command goes on with an interrupted run.
+
+    Example: multum train --data digits --method deep:members=4 --out runs/deep epochs=20
+    """
+    options = without(locals(), "settings", "as_json")
+    from ..runs import train as training
+    from ..training.devices import is_first
+
+    with stoppable():
+        trained = training.train(**options, overrides=assignments(settings or []), progress=watched(as_json))
+    if is_first():
+        print_json(trained) if as_json else print(training.summary(trained, out))
+
+
+def evaluate(
+    run: RunFolder,
+    data: Annotated[
+        str | None, Option(help="Other data to measure on, by name; by default the run's own test part")
+    ] = None,
+    ood: Annotated[list[str] | None, Option(help="An OOD data set; repeat for more")] = None,
+    shift: Annotated[
+        bool, Option("--shift", help="Also under the 15 corruptions of CIFAR-C, 5 severities each")
+    ] = False,
+    speed: Annotated[bool, Option("--speed", help="Also time predictions and measure memory")] = False,
+    cost_ratio: Annotated[
+        float | None, Option(help="Of two classes: what a missed positive costs, in false alarms")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Measure what a trained ensemble's uncertainty is worth.
+
+    Example: multum evaluate runs/deep --ood mnist --ood kmnist
+
+    Example: multum evaluate runs/churn --data csv:churn-2025.csv#target=left
+    """
+    from ..runs.evaluate import evaluate_run, tables
+
+    options: dict[str, Any] = {"data": data, "shift": shift, "speed": speed, "cost_ratio": cost_ratio}
+    numbers = evaluate_run(run, ood or [], **options, progress=watched(as_json))
+    print_json(numbers) if as_json else show(*tables(numbers))
+
+
+def predict(
+    run: Annotated[Path, Argument(help="A run folder, a saved model (.safetensors), or an exported one (.onnx)")],
+    file: Annotated[
+        Path,
+        Argument(help="A csv or parquet table, an npz or npy array, an image, a folder of images; - for stdin"),
+    ],
+    out: Annotated[Path | None, Option(help="Write a .csv, .json or .parquet file instead of a table")] = None,
+    coverage: Coverage = None,
+    risk: Risk = None,
+    conformal: Conformal = None,
+    threshold: Threshold = None,
+    temperature: Annotated[bool, Option("--temperature", help="Calibrate first, on the validation part")] = False,
+    probabilities: Annotated[
+        bool | None, Option(help="A column per class; by default in files and JSON, not in the table")
+    ] = None,
+    members: Annotated[bool, Option("--members", help="Also what every member says")] = False,
+    as_json: Json = False,
+) -> None:
+    """Label, probabilities, uncertainty and abstention for every row of a file.
+
+    The run folder is all it takes: thresholds and temperatures are fitted on what the run held out; an exported model
+    has them inside. Rows are written as they are predicted, so that a file may be larger than the memory.
+
+    Example: multum predict runs/deep new.csv --coverage 0.9 --out answers.csv
+
+    Example: multum predict runs/deep new.csv --conformal 0.9 --members --out answers.parquet
+    """
+    options = without(locals(), "run", "file", "out", "as_json")
+    from ..exporting.predicting import predict_frames
+    from ..runs import predict as prediction
+
+    if probabilities is None:
+        options["probabilities"] = as_json or out is not None
+    frames = predict_frames(run, file, **options, progress=watched(as_json))
+    if out is not None:
+        show(f"{prediction.write(frames, out)}; written: {out}", wrap=False, stderr=as_json)
+    elif as_json:
+        prediction.print_rows(frames, sys.stdout)
+    else:
+        show(prediction.table(frames))
