@@ -17,14 +17,10 @@ from ..checks import number
 from ..errors import ConfigError, did_you_mean
 from ..parsing import named
 from ..thinning.thin import thin, widen
-from .cnn import CNN
-from .lenet import LeNet
-from .mlp import MLP
+from .mlp import MLP, TabularMLP
 from .own import SIZES, OwnName, name_of, own_builder, parse, with_hash
 from .resnet import resnet18, resnet50, resnet50x4, resnext50
-from .small_cnn import SmallCNN
-from .small_resnet import SmallResNet
-from .tabular import TabularMLP
+from .small import CNN, LeNet, SmallCNN, SmallResNet
 from .timm_model import timm_model
 from .wide_resnet import WideResNet
 
