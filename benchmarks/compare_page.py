@@ -23,8 +23,8 @@ from multum.figures.tables import markdown_table
 from multum.files import read_json, write_text
 from multum.metrics.statistics import over_seeds, paired_t
 from multum.reports.markdown import advice_parts, code, legend, main_table, safe
-from multum.reports.tuning import settings_words
-from multum.reports.verdicts import to_single, verdict
+from multum.reports.summary import settings_words
+from multum.reports.table import to_single, verdict
 
 OUT = Path("docs/results/compare.md")
 OOD = "auroc"

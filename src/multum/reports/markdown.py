@@ -10,10 +10,8 @@ from typing import Any
 from ..figures.figure import Figure
 from ..figures.formats import NOTHING, heading, sized
 from ..figures.tables import markdown_table
-from .summary import advice_of, facts, listed, predictors
-from .table import BEST, TIED, columns_of, group_name, interval, marks, text
-from .tuning import EDGE, tuned, tuning_words
-from .verdicts import to_single, verdict
+from .summary import EDGE, advice_of, facts, listed, predictors, tuned, tuning_words
+from .table import BEST, TIED, columns_of, group_name, interval, marks, text, to_single, verdict
 
 __all__ = ["advice_parts", "code", "legend", "main_table", "markdown", "safe", "tuning_parts"]
 

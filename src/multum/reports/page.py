@@ -17,9 +17,8 @@ from ..figures.figure import NARROW, Figure
 from ..figures.formats import NOTHING
 from ..figures.palette import COLOURS, PAGE, look
 from ..figures.svg import inline, svg
-from .summary import advice_of, facts, listed, meaning, predictors, tiles
+from .summary import EDGE, advice_of, facts, listed, meaning, predictors, settings_words, tiles, tuned, tuning_words
 from .table import BEST, TIED, columns_of, group_name, interval, marks, text
-from .tuning import EDGE, settings_words, tuned, tuning_words
 
 __all__ = ["page"]
 

@@ -1,4 +1,4 @@
-"""The table of a comparison as every writer of it reads it: its main columns first, its marks, intervals as words."""
+"""The table of a comparison as every writer reads it: main columns first, its marks, intervals and verdicts as words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from typing import Any
 
 from ..figures.formats import NOTHING, shown, sized
 
-__all__ = ["BEST", "EQUIVALENT", "MARKS", "TIED", "Mark", "columns_of", "group_name", "interval", "marks", "text"]
+__all__ = [
+    *("BEST", "BETTER", "EQUAL", "EQUIVALENT", "MARKS", "OPEN", "TIED", "VERDICTS", "WORSE", "Mark", "columns_of"),
+    *("group_name", "interval", "marks", "text", "to_single", "verdict"),
+]
 
 EQUIVALENT = "equivalent"  # the column whose words are a row's own, as "> 4"
 # The main columns of a document that does not name them, at most so many as another one does.
@@ -16,6 +19,7 @@ USUAL = ("accuracy", "rmse", "calibrated_nll", "nll", "ece", "coverage_95", "cov
 MOST_MAIN = 7
 BEST = "best mean"
 TIED = "not measurably worse than the best"
+BETTER, EQUAL, OPEN, WORSE = VERDICTS = ("better", "equal within the margin", "cannot be told", "worse")
 
 
 @dataclass(frozen=True)
@@ -102,3 +106,25 @@ def interval(value: Mapping[str, Any] | None, column: Mapping[str, Any]) -> str:
     ends: Sequence[float | None] = [(value or {}).get(end) for end in ("low", "high")]
     low, high = (shown({"mean": end}, column, unit=False) for end in ends)
     return "" if NOTHING in (low, high) else f"{low} to {high}"
+
+
+def verdict(difference: Mapping[str, Any], margin: float) -> str:
+    """Better or worse only where the whole interval says so, worse only by more than the margin.
+
+    >>> [verdict({"low": low, "high": low + 0.02}, 0.005) for low in (-0.03, -0.01, 0.03)]
+    ['better', 'cannot be told', 'worse']
+    """
+    low, high = difference.get("low"), difference.get("high")
+    if low is None or high is None:
+        return OPEN
+    if high < 0:
+        return BETTER
+    if low > margin:
+        return WORSE
+    return EQUAL if -margin <= low and high <= margin else OPEN
+
+
+def to_single(row: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The difference of a row of the document to the single network, where it was measured."""
+    difference = (row.get("against") or {}).get("single")
+    return difference if difference and difference.get("mean") is not None else None

@@ -12,14 +12,11 @@ from typing import Any
 
 from ...figures.figure import Figure
 from ..view import View
-from .classes import by_class, by_target, confusion
-from .differences import differences
-from .equivalent import equivalent
-from .heat import corruptions, diversity
-from .lines import quantiles, risk_coverage, severity, training
+from .forests import differences, equivalent
+from .heat import by_class, by_target, confusion, corruptions, diversity
+from .lines import quantiles, reliability, risk_coverage, severity, training
 from .ood import ood
 from .pareto import pareto, pareto_nll
-from .reliability import reliability
 
 __all__ = ["CHARTS", "figures"]
 
