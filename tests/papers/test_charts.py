@@ -31,8 +31,8 @@ from multum.papers.base import Row
 from multum.papers.charts import items as chart_items
 from multum.papers.charts.forest import COLOURS, MOST, ordering_chart
 from multum.papers.exact import exact
+from multum.papers.measured import Trained
 from multum.papers.results import Ordering, Picture, Result
-from multum.papers.trained import Trained
 
 Cells = Callable[[Row, int], Mapping[str, Any] | None]
 CHARTS = [id for id, item in ITEMS.items() if item.chart and item.status != "exact"]

@@ -22,9 +22,9 @@ from multum.metrics.speed import compare_speed
 from multum.papers import ITEMS, basins, inside
 from multum.papers.base import Row, Run
 from multum.papers.bias import decomposed, jackknife
+from multum.papers.measured import Trained
 from multum.papers.packed import TABLES
 from multum.papers.results import Extra, Line, Result
-from multum.papers.trained import Trained
 from multum.runs.work import work
 from multum.training.checkpoint import states
 

@@ -15,9 +15,8 @@ from meta_counts import shortcuts  # noqa: F401  (used by every test here)
 from multum.errors import ConfigError
 from multum.papers import ITEMS, catalogue, find
 from multum.papers.base import SCALES, STATUSES, Item, Row, Run
-from multum.papers.counting import COLUMNS, build, cost_of, training_macs
+from multum.papers.counting import COLUMNS, build, cost_of, plan, training_macs
 from multum.papers.exact import exact, has_exact
-from multum.papers.plan import plan
 from multum.papers.printed import Printed, table
 from multum.training.recipe import Recipe
 
@@ -254,7 +253,6 @@ SOME = {"packed/table1-cost": ", R18", "packed/table10": ", R50"}
 def test_exact_items_agree_or_say_why_not(id: str, rows: str) -> None:
     result = exact(with_rows(find(id), rows))
     assert result.lines and result.unexplained == ()
-    assert len(result.frame()) == len(result.lines)
     document = json.loads(json.dumps(result.document()))
     committed = json.loads((Path(__file__).parents[2] / "docs" / "results" / f"{id}.json").read_text())
     assert document["lines"] == [
@@ -315,7 +313,7 @@ def test_a_plan_counts_equal_cells_once() -> None:
     assert found.hours == pytest.approx(expected / 1e10 / 3600) and found.gpu_hours == pytest.approx(found.hours / 100)
     twice = plan(dataclasses.replace(run, rows=(single, dataclasses.replace(single, label="again"))), rate=10)
     assert twice.cells == 3 and twice.training == pytest.approx(3 * 3 * 50_000 * 250 * cost_of(single).macs)
-    assert json.dumps(found.document()) and len(found.frame()) == 2
+    assert json.dumps(found.document())
 
 
 def test_cost_columns_are_what_their_names_say() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from multum.errors import ConfigError
-from multum.papers.masking import masking_kl, masking_kl_bound
+from multum.papers.exact import masking_kl, masking_kl_bound
 
 properties = settings(max_examples=100, deadline=None, database=None, derandomize=True)
 TENTHS = torch.full((100,), 0.1, dtype=torch.float64)  # w = mu = .1, C = 100

@@ -43,7 +43,7 @@ def reproduce(
     from ..papers import catalogue as catalogue_of_items
     from ..papers import find
     from ..papers import show as screen
-    from ..papers.plan import plan
+    from ..papers.counting import plan
     from ..papers.reproduce import reproduce as run_item
 
     if list_all or item is None:

@@ -20,8 +20,8 @@ from .facts import facts_of
 from .printed import Remarks, Table
 
 if TYPE_CHECKING:
+    from .measured import Trained
     from .results import Extra, Line, Picture
-    from .trained import Trained
 
 __all__ = ["NEEDS_IMAGENET", "PAPERS", "SCALES", "STATUSES", "Item", "Row", "Run", "item"]
 

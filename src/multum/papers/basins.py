@@ -17,8 +17,8 @@ from ..ensemble import Ensemble
 from ..inside.between import choose_examples, corners_of, run_points
 from ..inside.landscape import interpolation, plane
 from ..inside.pictures import interpolation_plot, plane_plot
-from .results import DIGITS, Extra, Line, Ordering, Picture, compared, line_over_seeds
-from .trained import Trained
+from .measured import Trained
+from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds
 
 __all__ = ["between", "embeddings", "subnetworks"]
 
@@ -49,8 +49,7 @@ def _corners(ensemble: Ensemble, data: Data, part: str, examples: int) -> _Corne
 
 def subnetworks(trained: Trained) -> Extra:
     """MIMO, Figure 3."""
-    lines: list[Line] = []
-    pictures: dict[str, Picture] = {}
+    extra = Extra()
     for row in trained.run.rows:
         if not trained.seeds(row.label):
             continue
@@ -62,15 +61,14 @@ def subnetworks(trained: Trained) -> Extra:
         numbers["accuracy lost there (%)"] = mean(at.accuracy[:3]) - at.accuracy[3]
         numbers["disagreement of the members (%)"] = at.disagreement
         alone = "" if multihead else "each member run alone, the other inputs silent"
-        lines += [Line(row.label, column, ours, remark=alone, seeds=1) for column, ours in numbers.items()]
+        extra.lines += [Line(row.label, column, ours, remark=alone, seeds=1) for column, ours in numbers.items()]
         in_use = trained.values(row.label, lambda result: 100 * result["numbers"]["member_accuracy"])
         remark = "all test examples" if multihead else "all test examples, every input the same"
-        lines.append(
-            line_over_seeds(row.label, "accuracy of the members in use, mean (%)", [*in_use.values()], remark=remark)
-        )
+        column = "accuracy of the members in use, mean (%)"
+        extra.lines.append(line_over_seeds(row.label, column, [*in_use.values()], remark=remark))
         surface = plane(ens, data, points=PLANE_POINTS, examples=TEST_EXAMPLES)
         blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
-        pictures["multihead" if multihead else ""] = Picture(
+        extra.pictures["multihead" if multihead else ""] = Picture(
             f"Accuracy and disagreement on the plane through three subnetworks: {row.label}",
             f"Coordinates are distances between {'heads' if multihead else blocks}; all else is shared. Where ways "
             "between the marked members lead through low accuracy they are in basins of their own; the other panels "
@@ -78,7 +76,7 @@ def subnetworks(trained: Trained) -> Extra:
             plane_plot(surface, ("accuracy", "disagreement")),
             surface.frame().round(DIGITS),
         )
-    return Extra(lines, pictures)
+    return extra
 
 
 LOST = "accuracy lost half way (%)"
@@ -86,8 +84,7 @@ LOST = "accuracy lost half way (%)"
 
 def between(trained: Trained) -> Extra:
     """MixtureEnsembles, Figure 4. Its rows are from few parameters to many."""
-    lines: list[Line] = []
-    drawn, lost = {}, {}
+    extra, drawn, lost = Extra(), {}, {}
     for row in trained.run.rows:
         ways = {
             seed: interpolation(*trained.open(row.label, seed), examples=TEST_EXAMPLES)
@@ -106,40 +103,34 @@ def between(trained: Trained) -> Extra:
             LOST: lost[row.label],
             "barrier of the loss (nats)": {seed: way.barrier for seed, way in ways.items()},
         }
-        lines += [line_over_seeds(row.label, column, [*values.values()]) for column, values in columns.items()]
+        extra.lines += [line_over_seeds(row.label, column, [*values.values()]) for column, values in columns.items()]
     if not drawn:
-        return Extra()
-    orderings: list[Ordering] = []
+        return extra
     for label, values in lost.items():
-        orderings += compared(LOST, label, "no loss", (values, dict.fromkeys(values, 0.0)))
+        extra.orderings += compared(LOST, label, "no loss", (values, dict.fromkeys(values, 0.0)))
     for fewer, more in pairwise(lost):
-        orderings += compared(LOST, more, fewer, (lost[more], lost[fewer]))
+        extra.orderings += compared(LOST, more, fewer, (lost[more], lost[fewer]))
     frames = [way.frame().round(DIGITS).assign(row=label) for label, way in drawn.items()]
-    picture = Picture(
+    extra.pictures[""] = Picture(
         "Between two members",
         "Accuracy and loss along the straight line in parameter space from one member to another, of the first seed. A "
         "dip means that the members lie in basins of their own. Batch norm uses the statistics of its batches.",
         interpolation_plot(drawn),
         pd.concat(frames, ignore_index=True),
     )
-    return Extra(lines, {"": picture}, orderings)
+    return extra
 
 
 def embeddings(trained: Trained) -> Extra:
     """Hypernetworks, Figures 3 and S2."""
-    lines: list[Line] = []
-    pictures: dict[str, Picture] = {}
-    orderings: list[Ordering] = []
+    extra = Extra()
     for name, label in trained.named():
         if trained.seeds(label):
-            part = _embedding(trained, label, name)
-            lines += part.lines
-            pictures |= part.pictures
-            orderings += part.orderings
-    return Extra(lines, pictures, orderings)
+            _add_embedding(extra, trained, label, name)
+    return extra
 
 
-def _embedding(trained: Trained, label: str, name: str) -> Extra:
+def _add_embedding(extra: Extra, trained: Trained, label: str, name: str) -> None:
     corners = {}
     for seed in trained.seeds(label):
         ens, data = trained.open(label, seed)
@@ -152,12 +143,12 @@ def _embedding(trained: Trained, label: str, name: str) -> Extra:
         "training NLL of three members, mean": [mean(learned.loss[:3]) for _, learned in corners.values()],
         "training NLL at the mean of their weights": [learned.loss[3] for _, learned in corners.values()],
     }
-    lines = [line_over_seeds(label, column, values) for column, values in columns.items()]
+    extra.lines += [line_over_seeds(label, column, values) for column, values in columns.items()]
     by_seed = {column: dict(zip(corners, values, strict=True)) for column, values in columns.items()}
     pair = "the mean of three members' weights", "the three members"
     accuracy = "accuracy at the mean of their weights (%)", "accuracy of three members, mean (%)"
     loss = "NLL at the mean of their weights", "NLL of three members, mean"
-    orderings = [
+    extra.orderings += [
         *compared(f"Accuracy, {label}", *pair, [by_seed[column] for column in accuracy]),
         *compared(f"NLL, {label}", *pair, [by_seed[column] for column in loss], lower=True),
     ]
@@ -170,9 +161,9 @@ def _embedding(trained: Trained, label: str, name: str) -> Extra:
         "lowest NLL on the plane": min(float(test.loss.min()), *at.loss),
         "lowest training NLL on the plane": min(float(training.loss.min()), *learned.loss),
     }
-    lines += [Line(label, column, ours, seeds=1) for column, ours in best.items()]
+    extra.lines += [Line(label, column, ours, seeds=1) for column, ours in best.items()]
     plain = "Affine combinations of all that three members have of their own; batch norm sees its batches."
-    pictures = {
+    extra.pictures |= {
         name: Picture(
             f"Test accuracy and loss on the plane through three members: {label}",
             f"{plain} {test.examples:,} test examples.",
@@ -186,4 +177,3 @@ def _embedding(trained: Trained, label: str, name: str) -> Extra:
             training.frame().round(DIGITS),
         ),
     }
-    return Extra(lines, pictures, orderings)

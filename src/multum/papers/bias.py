@@ -10,25 +10,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Drawing
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
 from ..data import Data
 from ..data.sines import waves
 from ..ensemble import Ensemble
+from ..figures.palette import INK, MUTED, drawing, look
 from ..metrics.regression import in_units
 from ..outputs.prediction import RegressionPrediction, predict
 from .base import Row
-from .charts.bias import draw_bias
+from .charts.panels import heading
+from .measured import Trained
 from .results import Extra, Line, Picture, mean_and_error
-from .trained import Trained
 
-__all__ = ["Decomposition", "bias_and_variance", "decomposed", "jackknife"]
+__all__ = ["Decomposition", "bias_and_variance", "decomposed", "draw_bias", "jackknife"]
 
 EXAMPLE_MEMBERS = 3
 GRID_POINTS = 61
+SIDE = 300  # CSS pixels: the width of a panel
 COLUMNS = ("test error", "members' test error", "bias^2", "variance", "bias^2 with the noise, as the paper's formula")
 
 REMARKS = {"bias^2": "0.00005 if the targets' mean were learned perfectly: noise inside a sine lowers its mean"}
@@ -75,7 +82,7 @@ def decomposed(predictions: Tensor, truth: Tensor) -> Decomposition:
 
 def bias_and_variance(trained: Trained) -> Extra:
     """Lines of every number of members, and the figure; bias and variance need two training sets."""
-    lines: list[Line] = []
+    extra = Extra()
     for row in trained.run.rows:
         seeds = trained.seeds(row.label)
         if not seeds:
@@ -92,11 +99,13 @@ def bias_and_variance(trained: Trained) -> Extra:
             noisy = decomposed(predictions, test.y)
             numbers += [(parts.bias, parts.bias_error), (parts.variance, parts.variance_error)]
             numbers.append((noisy.bias, noisy.bias_error))
-        lines += [
+        extra.lines += [
             Line(row.label, column, ours, error=error, seeds=len(seeds), remark=REMARKS.get(column, ""))
             for column, (ours, error) in zip(COLUMNS, numbers, strict=False)
         ]
-    return Extra(lines, {"": _picture(trained, lines)} if lines else {})
+    if extra.lines:
+        extra.pictures[""] = _picture(trained, extra.lines)
+    return extra
 
 
 def without_noise(x: Tensor) -> Tensor:
@@ -131,7 +140,7 @@ def _picture(trained: Trained, lines: Sequence[Line]) -> Picture:
         "First the members' predictions after one training set; then, over all training sets, the squared bias against "
         "the function without noise, the variance, and the squared error on noisy test targets. Bars are one standard "
         "error over training sets, the jackknife's for bias and variance.",
-        draw_bias(numbers, COLUMNS, f"one training set, {row.label}"),
+        draw_bias(numbers, f"one training set, {row.label}"),
         numbers,
     )
 
@@ -148,3 +157,40 @@ def _example(trained: Trained, label: str) -> dict[str, tuple[Tensor, Tensor]]:
     x = torch.linspace(float(data.test.x.min()), float(data.test.x.max()), GRID_POINTS, dtype=torch.float64)
     members = {f"member {i}": (x, y) for i, y in enumerate(means_of(ens, data, x.unsqueeze(1)))}
     return {"data": (data.train.x.squeeze(1), data.train.y), "function": (x, without_noise(x.unsqueeze(1))), **members}
+
+
+@drawing()
+def draw_bias(numbers: pd.DataFrame, title: str) -> Drawing:
+    """An example, bias, variance and errors, of numbers with the columns panel, series, x, y, error."""
+    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
+    figure = Drawing(figsize=((2 * SIDE + 120) / 72, 560 / 72), layout=layout)
+    panels = figure.subplots(2, 2).flatten().tolist()
+    _draw_example(panels[0], numbers[numbers["panel"] == "example"], title)
+    for axes, column in zip(panels[1:3], COLUMNS[2:4], strict=True):
+        _draw_curve(axes, numbers, column, 0)
+        heading(axes, column.replace("^2", "²"))
+        axes.set_ylim(bottom=0)
+    for i, label in enumerate(("ensemble", "its members, one by one")):
+        _draw_curve(panels[3], numbers, COLUMNS[i], i, label)
+    heading(panels[3], "error on the test set")
+    panels[3].legend(frameon=False, labelcolor=MUTED, fontsize=10)
+    return figure
+
+
+def _draw_example(axes: Axes, numbers: pd.DataFrame, title: str) -> None:
+    data, function, *members = (own for _, own in numbers.groupby("series", sort=False))
+    axes.scatter(data["x"], data["y"], s=12, color=MUTED, lw=0, alpha=0.7, label="training data", zorder=2)
+    axes.plot(function["x"], function["y"], color=INK, lw=1.5, ls=(0, (4, 2)), label="without noise", zorder=4)
+    for i, own in enumerate(members):
+        axes.plot(own["x"], own["y"], color=look(i).colour, lw=1.8, label=own["series"].iloc[0], zorder=3)
+    heading(axes, title)
+    axes.set_xlabel("x")
+    axes.legend(frameon=False, labelcolor=MUTED, fontsize=9)
+
+
+def _draw_curve(axes: Axes, numbers: pd.DataFrame, column: str, index: int, label: str | None = None) -> None:
+    own = numbers[numbers["panel"] == column]
+    style: dict[str, Any] = {"color": look(index).colour, "marker": "o", "markersize": 5, "capsize": 3, "label": label}
+    axes.errorbar(own["x"], own["y"], yerr=own["error"].fillna(0), elinewidth=1.2, **style)
+    axes.set_xlabel("members")
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))

@@ -29,9 +29,8 @@ from ..training.checkpoint import states
 from .charts.items import by_data, named, picture
 from .charts.numbers import BARS, MEASURES, Point, gathered
 from .charts.panels import Panel, curves
-from .measured import COLUMNS, columns_of
-from .results import DIGITS, Extra, Line, Ordering, Picture, compared, line_over_seeds, ordered
-from .trained import Trained
+from .measured import COLUMNS, Trained, columns_of
+from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds, ordered
 
 __all__ = ["by_sparsity", "listening", "own_statistics", "paths", "sparsity", "speeds", "with_own_statistics"]
 
@@ -54,34 +53,30 @@ def paths(trained: Trained) -> Extra:
     ens, data = trained.open(row.label, seed)
     saved = states(trained.path(row.label, seed))
     x = data.prepare(data.test.x[:PATH_EXAMPLES])
-    epochs, trial = sorted(saved), copy.deepcopy(ens)
-    lines: list[Line] = []
+    epochs, trial, extra = sorted(saved), copy.deepcopy(ens), Extra()
     for when, epoch in (("at the beginning", epochs[0]), ("after the first epoch", 1), ("at the end", epochs[-1])):
         if epoch not in saved:
             continue
         trial.load_state_dict(saved[epoch])
         prediction = predict(trial, x, batch_size=512)
         assert isinstance(prediction, Prediction)
-        lines.append(Line(row.label, f"disagreement {when} (%)", 100 * disagreement(prediction), seeds=1))
+        extra.lines.append(Line(row.label, f"disagreement {when} (%)", 100 * disagreement(prediction), seeds=1))
     recorder = Trajectories.from_states(ens, {float(epoch): state for epoch, state in saved.items()}, x)
-    drawn = {}
     for name, projection, merit in (("", "tsne", "keeps neighbours"), ("pca", "pca", "keeps distances")):
         projected = recorder.project(projection, seed=0)
-        drawn[name] = Picture(
+        extra.pictures[name] = Picture(
             f"Paths of the subnetworks through function space, by {'PCA' if name else 't-SNE'}",
             f"Each dot is one member's predictions on {len(x):,} test examples after an epoch, from the open circle to "
             f"the large dot. Members that end apart predict differently; the projection {merit}.",
             paths_plot(projected),
             projected.frame().round(DIGITS),
         )
-    return Extra(lines, drawn)
+    return extra
 
 
 def listening(trained: Trained) -> Extra:
     """MIMO, Figure 4, left and middle-left; the pictures are of the first seed."""
-    lines: list[Line] = []
-    drawn: dict[str, Picture] = {}
-    orderings: list[Ordering] = []
+    extra = Extra()
     for name, label in trained.named():
         every = {seed: conditional_variances(*trained.open(label, seed)) for seed in trained.seeds(label)}
         if not every:
@@ -90,18 +85,18 @@ def listening(trained: Trained) -> Extra:
         chance = f"{1 / len(first.inputs):.2f} where no input prevails"
         alone = {seed: _separate(variances) for seed, variances in every.items()}
         separations = [variances.separation for variances in every.values()]
-        lines.append(line_over_seeds(label, "separation", separations, remark=chance))
-        lines.append(line_over_seeds(label, SEPARATE_UNITS, [*alone.values()]))
+        extra.lines.append(line_over_seeds(label, "separation", separations, remark=chance))
+        extra.lines.append(line_over_seeds(label, SEPARATE_UNITS, [*alone.values()]))
         # "Almost all": more than half of them is the least that this can mean.
-        orderings += compared(SEPARATE_UNITS, label, "half of the units", (alone, dict.fromkeys(every, 50.0)))
-        drawn[name] = Picture(
+        extra.orderings += compared(SEPARATE_UNITS, label, "half of the units", (alone, dict.fromkeys(every, 50.0)))
+        extra.pictures[name] = Picture(
             f"Which input each unit listens to: {label}",
             "Left, the share of the prevailing input in the variance of each unit's pre-activation: 1 where a unit "
             f"belongs to one subnetwork, {chance}. Right, every unit; its colour is the input that prevails.",
             conditional_variance_plot(first),
             _histogram(first),
         )
-    return Extra(lines, drawn, orderings)
+    return extra
 
 
 def _separate(variances: ConditionalVariances) -> float:
@@ -131,26 +126,27 @@ def speeds(trained: Trained) -> Extra:
     measured = compare_speed({label: ens for label, (ens, _) in opened.items()}, example, rounds=ROUNDS)
     epochs = {label: _seconds_per_epoch(trained, label) for label in labels}
     ratios = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
-    lines: list[Line] = []
+    extra = Extra()
     for label in labels:
         rates = {row.batch_size: 1 / row.ratio for row in measured.rows if row.name == label}
-        lines.append(Line(label, "images/s relative", rates[128], ratios[label], remark="batches of 128", seeds=1))
-        lines.append(Line(label, "images/s relative, one at a time", rates[1], seeds=1))
+        extra.lines.append(
+            Line(label, "images/s relative", rates[128], ratios[label], remark="batches of 128", seeds=1)
+        )
+        extra.lines.append(Line(label, "images/s relative, one at a time", rates[1], seeds=1))
         both = sorted(epochs[label].keys() & epochs[single].keys())
         if both:
             times = [epochs[label][seed] / epochs[single][seed] for seed in both]
             printed = _printed_ratio(trained, label, single, "Training f32 (s/epoch)")
-            lines.append(line_over_seeds(label, "training time relative", times, printed))
+            extra.lines.append(line_over_seeds(label, "training time relative", times, printed))
     # Rounds stand for seeds: the interval is that of the measurement.
     seconds = {row.name: row.seconds for row in measured.rows if row.batch_size == 128}
     relative = {
         label: {i: base / own for i, (base, own) in enumerate(zip(seconds[single], seconds[label], strict=True))}
         for label in labels
     }
-    orderings: list[Ordering] = []
     for better, worse, paper in ordered({k: float(v) for k, v in ratios.items() if v is not None}):
-        orderings += compared("images/s relative", better, worse, (relative[better], relative[worse]), paper)
-    return Extra(lines, orderings=orderings)
+        extra.orderings += compared("images/s relative", better, worse, (relative[better], relative[worse]), paper)
+    return extra
 
 
 def _seconds_per_epoch(trained: Trained, label: str) -> dict[int, float]:
@@ -212,7 +208,7 @@ def own_statistics(trained: Trained) -> Extra:
     Members of a hypernetwork are trained one at a time, each normalised by its own batches; the running statistics
     that they share in evaluation are nobody's.
     """
-    lines: list[Line] = []
+    extra = Extra()
     for row in trained.run.rows:
         if row.method.name != "hypernet" or row.method.as_dict()["norm"] != "shared" or row.method.members == 1:
             continue
@@ -224,5 +220,5 @@ def own_statistics(trained: Trained) -> Extra:
         for column in columns_of(trained.run):
             values = [value for result in results if (value := COLUMNS[column](result)) is not None]
             if values:  # not such as OOD data of the paper's that the rows do not have
-                lines.append(line_over_seeds(f"{row.label}, own statistics", column, values))
-    return Extra(lines)
+                extra.lines.append(line_over_seeds(f"{row.label}, own statistics", column, values))
+    return extra

@@ -21,10 +21,9 @@ from . import find
 from .base import NEEDS_IMAGENET, Item, Run
 from .charts.forest import ordering_chart
 from .exact import exact, has_exact
-from .measured import lines, orderings
+from .measured import Trained, lines, orderings
 from .pages import write_pages
 from .results import Extra, Picture, Result
-from .trained import Trained
 
 __all__ = ["reproduce"]
 

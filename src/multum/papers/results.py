@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
-from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 import torch
@@ -134,12 +133,13 @@ class Picture:
     numbers: pd.DataFrame
 
 
-class Extra(NamedTuple):
-    """What an item measures inside its trained networks."""
+@dataclass
+class Extra:
+    """What an item measures inside its trained networks, as it comes."""
 
-    lines: Sequence[Line] = ()
-    pictures: Mapping[str, Picture] = MappingProxyType({})
-    orderings: Sequence[Ordering] = ()
+    lines: list[Line] = field(default_factory=list)
+    pictures: dict[str, Picture] = field(default_factory=dict)
+    orderings: list[Ordering] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,3 @@ class Result:
             },
             "cells": [dict(cell) for cell in self.cells],
         }
-
-    def frame(self) -> pd.DataFrame:
-        """One row a line."""
-        return pd.DataFrame(self.document()["lines"])

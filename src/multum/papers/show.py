@@ -12,8 +12,8 @@ from rich.text import Text
 from ..figures.tables import text_table
 from . import ITEMS
 from .base import PAPERS, STATUSES, Item
+from .counting import Plan
 from .pages import SHOWN, line_cells, ordering_cells, remarked, summary
-from .plan import Plan
 
 __all__ = ["listing", "planned", "result"]
 

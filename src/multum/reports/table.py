@@ -1,4 +1,4 @@
-"""The table of a comparison as every writer reads it: main columns first, its marks, intervals and verdicts as words."""
+"""The table of a comparison as every writer reads it: main columns first, marks, intervals and verdicts as words."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from ...metrics.statistics import over_seeds
 from ...training.recipe import Recipe
 from ..base import Row
 from ..exact import divergences, nested_steps
+from ..measured import Trained
 from ..results import Picture
-from ..trained import Trained
 from .circles import circles_chart
 from .forest import regression_forest
 from .numbers import BARS, MEASURES, Measure, Point, gathered, measured

@@ -10,7 +10,7 @@ import pandas as pd
 
 from ...comparing.columns import value_of
 from ...metrics.statistics import over_seeds
-from ..trained import Trained
+from ..measured import Trained
 
 __all__ = ["BARS", "MEASURES", "SHARES", "TITLES", "Measure", "Point", "gathered", "measured"]
 
