@@ -29,8 +29,7 @@ from multum.benching.peers import installed_versions
 from multum.benching.setting import Setting
 from multum.benching.subjects import AUTO, INFERENCE, NETWORK, TRAINING, Subject, Workshop
 from multum.figures.palette import HUES, MUTED, drawing
-from multum.figures.panels import multiples
-from multum.figures.scales import log_axis
+from multum.figures.panels import log_axis, multiples
 from multum.figures.svg import svg
 from multum.figures.tables import markdown_table
 from multum.files import read_json, write_json, write_text

@@ -25,7 +25,7 @@ from multum import methods as registry
 from multum.executors import EXECUTORS, REFERENCE
 from multum.models import build
 from multum.rewrite.generated import Bank
-from multum.rewrite.grouped import GroupedLinear
+from multum.thinning.subgroups import GroupedLinear
 
 CLASSES = networks.CLASSES
 

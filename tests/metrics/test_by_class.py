@@ -8,7 +8,7 @@ from sklearn import metrics as sk
 from torch import Tensor, nn
 
 import multum
-from multum.comparing.columns import value_of
+from multum.comparing.reading import value_of
 from multum.data import Data, Part
 from multum.errors import MetricError
 from multum.files import dumps

@@ -9,7 +9,7 @@ import torch
 
 import multum
 from multum import metrics
-from multum.comparing.columns import columns, columns_of, value_of
+from multum.comparing.reading import columns, columns_of, value_of
 from multum.metrics import registry
 from multum.metrics.computations import Mean, Pairs, Sums, Whole
 from multum.metrics.evaluate import measure

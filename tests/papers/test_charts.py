@@ -29,7 +29,7 @@ from multum.metrics.speed import Speed, Speeds
 from multum.papers import ITEMS, find
 from multum.papers.base import Row
 from multum.papers.charts import items as chart_items
-from multum.papers.charts.forest import COLOURS, MOST, ordering_chart
+from multum.papers.charts.drawings import COLOURS, MOST, ordering_chart
 from multum.papers.exact import exact
 from multum.papers.measured import Trained
 from multum.papers.results import Ordering, Picture, Result

@@ -12,13 +12,11 @@ import pytest
 from matplotlib.colors import to_hex
 
 from multum import reports
-from multum.figures.circles import front
+from multum.figures.circles import front, placed
 from multum.figures.figure import NARROW, WIDE
-from multum.figures.labels import placed
 from multum.figures.palette import DARK_HUES, DARK_PAPER, HUES, PAPER, look
 from multum.figures.palette import drawing as our_settings
-from multum.figures.panels import canvas
-from multum.figures.scales import log_ticks
+from multum.figures.panels import canvas, log_ticks
 from multum.reports.charts import CHARTS
 from multum.reports.view import View
 from reports import documents

@@ -22,8 +22,8 @@ from multum.errors import FileError, MultumError
 from multum.runs import pool
 from multum.runs import work as working
 from multum.runs.cells import Cell
-from multum.runs.engine import run_cells
 from multum.runs.folder import open_run
+from multum.runs.pool import run_cells
 from multum.runs.train import train
 from multum.runs.work import EXAMPLES, RESULT, finished, is_done, work
 

@@ -11,8 +11,7 @@ from matplotlib.figure import Figure as Drawing
 from ..figures.figure import Figure
 from ..figures.forest import LINE, Mark, draw_forest, name_room
 from ..figures.palette import HUES, INK, MUTED
-from ..figures.panels import canvas
-from ..figures.scales import log_axis
+from ..figures.panels import canvas, log_axis
 from .tables import groups, label
 
 __all__ = ["chart"]

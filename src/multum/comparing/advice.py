@@ -14,7 +14,7 @@ from typing import Any
 from ..metrics.one_model import NOISE
 from .budget import Budget
 from .certainty import against, is_better, is_worse, sure_of, unsure_of
-from .reading import PRICES, Row, cost_of, is_single, named, nll, price, quality
+from .reading import PRICES, Row, cost_of, is_single, mean_of, named, nll, price, quality
 from .versus import Versus, decides
 
 __all__ = ["advise"]
@@ -59,7 +59,7 @@ def advise(
         }
     converged = [row for row in within if row.get("converged") is not False]
     looks_best = _lowest(within, key)
-    if not converged or _nll(_lowest(converged, key), key) - _nll(looks_best, key) > margin:
+    if not converged or mean_of(_lowest(converged, key), key) - mean_of(looks_best, key) > margin:
         sentence = f"No advice yet: {named(looks_best)} looks best ({quality(looks_best, key)}), but its training had"
         return empty | {"sentence": f"{sentence} not converged; {longer}.", "unsure": _unconverged(trained, longer)}
     chosen, best = _chosen(converged, single, versus, margin), _lowest(converged, key)
@@ -77,19 +77,21 @@ def advise(
 def _chosen(rows: Sequence[Row], single: Row | None, versus: Versus, margin: float) -> Row:
     key = versus.key
     best = _lowest(rows, key)
-    ceiling = _nll(best, key) + FAR * margin
-    ceiling = ceiling if single is None else min(ceiling, max(_nll(single, key), _nll(best, key)) + margin)
+    ceiling = mean_of(best, key) + FAR * margin
+    ceiling = ceiling if single is None else min(ceiling, max(mean_of(single, key), mean_of(best, key)) + margin)
     eligible = [
         row
         for row in rows
         if row is best
-        or (_nll(row, key) <= ceiling and not is_worse(versus.between(row["label"], best["label"]), margin))
+        or (mean_of(row, key) <= ceiling and not is_worse(versus.between(row["label"], best["label"]), margin))
     ]
     least = min(cost_of(row, "macs") for row in eligible)
     cheap = [row for row in eligible if cost_of(row, "macs") <= SAME_PRICE * least]
-    lowest = _nll(_lowest(cheap, key), key)
-    equal = [row for row in cheap if _nll(row, key) <= lowest + margin]
-    return min(equal, key=lambda row: [*(cost_of(row, name) for name in ("macs", "params", "latency")), _nll(row, key)])
+    lowest = mean_of(_lowest(cheap, key), key)
+    equal = [row for row in cheap if mean_of(row, key) <= lowest + margin]
+    return min(
+        equal, key=lambda row: [*(cost_of(row, name) for name in ("macs", "params", "latency")), mean_of(row, key)]
+    )
 
 
 def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], versus: Versus, margin: float) -> str:
@@ -102,7 +104,7 @@ def _sentence(chosen: Row, single: Row | None, best: Row, rows: Sequence[Row], v
         return f"Take {named(single)} ({single['label']}): {quality(single, key)}, and {helps}."
     shown = is_better(against(chosen, single, versus))
     text = f"Take {named(chosen)}: it {'is' if shown else 'looks'} better than one network"
-    text += f" ({nll(chosen, key)} against {_nll(single, key):.4f}{'' if shown else ', not proven'})"
+    text += f" ({nll(chosen, key)} against {mean_of(single, key):.4f}{'' if shown else ', not proven'})"
     text += f" at {price(chosen, single, PRICES[:1])}"
     if chosen.get("control") and chosen["name"] == "single":
         ensembles = [row for row in rivals if row["name"] != "single"]
@@ -198,16 +200,12 @@ def _rivals(
     chosen: Row, judged: Sequence[Row], within: Sequence[Row], budget: Budget | None, versus: Versus
 ) -> list[str]:
     """Better methods that the budget excludes."""
-    over = [row for row in judged if row not in within and _nll(row, versus.key) < _nll(chosen, versus.key)]
+    over = [row for row in judged if row not in within and mean_of(row, versus.key) < mean_of(chosen, versus.key)]
     return [
-        f"{row['label']} has a lower NLL ({_nll(row, versus.key):.4f}) but is over the budget of {budget}."
+        f"{row['label']} has a lower NLL ({mean_of(row, versus.key):.4f}) but is over the budget of {budget}."
         for row in over
     ]
 
 
 def _lowest(rows: Sequence[Row], key: str) -> Row:
-    return min(rows, key=lambda row: _nll(row, key))
-
-
-def _nll(row: Row, key: str) -> float:
-    return row["values"][key]["mean"]
+    return min(rows, key=lambda row: mean_of(row, key))

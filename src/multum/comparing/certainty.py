@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ..metrics.differences import Difference
-from .reading import Row, named
+from .reading import Row, mean_of, named
 from .versus import FEWEST_SEEDS, Versus
 
 __all__ = ["against", "is_better", "is_equal", "is_worse", "sure_of", "unsure_of", "what_to_run"]
@@ -63,26 +63,23 @@ def sure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Versus
 
 def unsure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Versus, margin: float) -> list[str]:
     """What intervals leave open, and what to run."""
-    sentences = []
+    sentences: list[str] = []
+    doubts: list[tuple[str, str, Difference]] = []  # whether the first is better than the second
     if versus.seeds == 1:
         sentences.append("With one seed, another training could order the methods differently: run --seeds 3 or more.")
     if single is None:
         sentences.append("Whether any of these is better than one network: add single to --methods.")
     elif chosen is not single:
-        d = against(chosen, single, versus)
+        doubts.append((chosen["label"], named(single), against(chosen, single, versus)))
+    least = mean_of(chosen, versus.key)
+    open_rows = [row for row in rows if row is not chosen and mean_of(row, versus.key) <= least]
+    for row in sorted(open_rows, key=lambda row: mean_of(row, versus.key))[:2]:
+        doubts.append((row["label"], chosen["label"], versus.between(row["label"], chosen["label"])))
+    for label, other, d in doubts:
         if not is_better(d) and not is_equal(d, margin):
-            sentences.append(
-                f"Whether {chosen['label']} is better than {named(single)} (NLL difference {_shown(d)}): "
-                f"{what_to_run(d, versus, margin)}."
-            )
-    open_rows = [row for row in rows if row is not chosen and row["values"][versus.key]["mean"] <= _nll(chosen, versus)]
-    for row in sorted(open_rows, key=lambda row: _nll(row, versus))[:2]:
-        d = versus.between(row["label"], chosen["label"])
-        if not is_better(d) and not is_equal(d, margin):
-            sentences.append(
-                f"Whether {row['label']} is better than {chosen['label']} (NLL difference {_shown(d)}): "
-                f"{what_to_run(d, versus, margin)}."
-            )
+            difference = f"{d.mean:+.3g}, interval {d.low:+.3g} to {d.high:+.3g}"
+            run = what_to_run(d, versus, margin)
+            sentences.append(f"Whether {label} is better than {other} (NLL difference {difference}): {run}.")
     return sentences
 
 
@@ -110,11 +107,3 @@ def what_to_run(difference: Difference, versus: Versus, margin: float) -> str:
     if times <= MOST_TIMES:
         return f"only about {times} times as many test examples would tell"
     return "they are too close to be told apart by any practical number of runs"
-
-
-def _nll(row: Row, versus: Versus) -> float:
-    return row["values"][versus.key]["mean"]
-
-
-def _shown(difference: Difference) -> str:
-    return f"{difference.mean:+.3g}, interval {difference.low:+.3g} to {difference.high:+.3g}"

@@ -11,9 +11,8 @@ from ..metrics.registry import CLASSES
 from ..metrics.statistics import over_seeds
 from ..runs.cells import Cell, spec_of
 from ..runs.work import Finished
-from .columns import Column, columns, columns_of, value_of
-from .equivalent import worth_of, yardstick
-from .trained import converged, is_coarse, is_one_model, learned_share
+from .reading import Column, columns, columns_of, is_single, mean_of, value_of
+from .trained import converged, is_coarse, is_one_model, learned_share, worth_of, yardstick
 from .versus import DECIDES, Versus, decides, margin_of
 
 __all__ = ["Results", "rows_of"]
@@ -149,8 +148,8 @@ def _add_against(rows: Sequence[dict[str, Any]], versus: Versus | None) -> None:
     if versus is None:
         return
     tested = [row for row in rows if row["label"] in versus.labels]
-    best = min(tested, key=lambda row: row["values"][versus.key]["mean"])
-    single = next((row for row in tested if row["name"] == "single" and not row["control"]), None)
+    best = min(tested, key=lambda row: mean_of(row, versus.key))
+    single = next((row for row in tested if is_single(row)), None)
     for row in tested:
         for name, other in (("best", best), ("single", single)):
             if other is not None and other is not row:
@@ -171,8 +170,9 @@ def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus 
     largest = max(deep, key=lambda row: row["members"])
     curves = [cell.result["curves"].get("by_members") for cell in results[largest["label"]].values()]
     curve = yardstick([c for c in curves if c], margin) if all(curves) else None
-    single = next((row for row in rows if row["name"] == "single" and not row["control"]), None)
-    if curve is None or (single is not None and _mean(single, DECIDES) < curve[-1] + margin):
+    single = next((row for row in rows if is_single(row)), None)
+    known = single is not None and DECIDES in single["values"]
+    if curve is None or (known and mean_of(single, DECIDES) < curve[-1] + margin):
         return  # where several networks are no better than the one, nothing is worth several
     for row in rows:
         if row["label"] not in versus.labels:
@@ -183,7 +183,3 @@ def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus 
         row["equivalent"] = worth.text
         value = {"mean": worth.mean, "error": None, "seeds": [worth.mean]}
         row["values"]["equivalent"] = value | ({} if row is largest else {"low": worth.low, "high": worth.high})
-
-
-def _mean(row: Mapping[str, Any], key: str) -> float:
-    return row["values"].get(key, {"mean": math.inf})["mean"]

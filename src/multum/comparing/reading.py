@@ -1,11 +1,17 @@
-"""A row of a comparison in words: what it is, how good, and at what price."""
+"""Rows and columns of a comparison: what a row is, how good, and at what price, in numbers and in words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["PRICES", "Row", "cost_of", "is_single", "named", "nll", "price", "quality"]
+from ..metrics import registry
+from ..metrics.registry import Metric as Column
+
+__all__ = [
+    *("PRICES", "Column", "Row", "columns", "columns_of", "cost_of", "is_single", "mean_of", "named", "nll"),
+    *("price", "quality", "value_of"),
+]
 
 Row = Mapping[str, Any]
 
@@ -32,9 +38,14 @@ def named(row: Row) -> str:
     return f"one wider network ({row['label']})" if row.get("control") else "one network"
 
 
+def mean_of(row: Row, key: str) -> float:
+    """The mean over seeds of a metric that the row has."""
+    return row["values"][key]["mean"]
+
+
 def nll(row: Row, key: str) -> str:
     """The NLL that decides."""
-    return f"{'calibrated NLL' if key == 'calibrated_nll' else 'NLL'} {row['values'][key]['mean']:.4f}"
+    return f"{'calibrated NLL' if key == 'calibrated_nll' else 'NLL'} {mean_of(row, key):.4f}"
 
 
 def quality(row: Row, key: str) -> str:
@@ -59,3 +70,18 @@ def price(row: Row, single: Row, prices: Sequence[tuple[str, str]] = PRICES) -> 
 
 def cost_of(row: Row, key: str) -> float:
     return row["values"].get(key, {"mean": 0.0})["mean"]
+
+
+def columns() -> list[Column]:
+    """The columns of all tasks, in their order in a table."""
+    return [metric for metric in registry.METRICS if metric.column]
+
+
+def columns_of(task: str, measured: Callable[[str], bool]) -> list[Column]:
+    """The columns of a task that some method has a value for."""
+    return [c for c in columns() if c.task in (None, task) and measured(c.key)]
+
+
+def value_of(result: Mapping[str, Any], key: str) -> float | None:
+    """A metric's value in the result of one cell; None where it was not measured."""
+    return next((m.value(result) for m in registry.METRICS if m.key == key), result["numbers"].get(key))

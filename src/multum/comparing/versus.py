@@ -9,7 +9,7 @@ import torch
 
 from ..metrics.differences import Difference, Differences
 from ..runs.work import Finished
-from .columns import columns, value_of
+from .reading import Row, columns, is_single, mean_of, value_of
 
 __all__ = ["DECIDES", "FEWEST_SEEDS", "MARGIN", "MARGIN_NATS", "Versus", "decides", "explained", "margin_of"]
 
@@ -17,8 +17,6 @@ DECIDES = "calibrated_nll"  # a proper score, after the one number that mends ov
 MARGIN = 0.01  # of the one network's NLL: what is equal within it is equal
 MARGIN_NATS = 0.01  # of a regression, whose NLL has no natural zero
 FEWEST_SEEDS = 3  # that say something about other trainings
-
-Row = Mapping[str, Any]
 
 
 def decides(rows: Sequence[Row]) -> str:
@@ -33,8 +31,8 @@ def margin_of(rows: Sequence[Row], task: str) -> float:
         return MARGIN_NATS
     key = decides(rows)
     measured = [row for row in rows if key in row["values"]]
-    single = [row for row in measured if row["name"] == "single" and not row.get("control")]
-    base = min((row["values"][key]["mean"] for row in single or measured), default=0.0)
+    single = [row for row in measured if is_single(row)]
+    base = min((mean_of(row, key) for row in single or measured), default=0.0)
     return MARGIN * abs(base)
 
 

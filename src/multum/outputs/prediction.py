@@ -21,8 +21,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data.given import as_tensor, batches_of
 from ..errors import ConfigError, did_you_mean
-from .regression import RegressionPrediction, mean_and_variance
-from .stacked import at_least_float32, check_stacked
+from .regression import RegressionPrediction, at_least_float32, check_stacked, mean_and_variance
 
 __all__ = [
     "Prediction",

@@ -16,12 +16,33 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import ConfigError
-from .stacked import at_least_float32, check_stacked
 
-__all__ = ["RegressionPrediction", "fit_noise", "mean_and_variance"]
+__all__ = ["RegressionPrediction", "at_least_float32", "check_stacked", "fit_noise", "mean_and_variance"]
 
 MIN_VARIANCE = 1e-6
 STEPS = 1000  # of the search for the noise, at most; each makes the targets likelier
+
+
+def at_least_float32(tensor: Tensor) -> Tensor:
+    """float16 and bfloat16 as float32, which logarithms and sums over members need; all others as they are.
+
+    >>> at_least_float32(torch.zeros(2, dtype=torch.float16)).dtype
+    torch.float32
+    """
+    return tensor.float() if tensor.dtype in (torch.float16, torch.bfloat16) else tensor
+
+
+def check_stacked(outputs: Tensor, law: str) -> None:
+    """Refuse outputs without members, of too few axes, or that are no floating point numbers."""
+    if outputs.ndim < 3 or outputs.shape[0] == 0:
+        raise ConfigError(
+            f"an ensemble's outputs must be {law} with at least one member; got shape {list(outputs.shape)}. "
+            "For one network's outputs use outputs.unsqueeze(0)"
+        )
+    if not outputs.is_floating_point():
+        raise ConfigError(
+            f"an ensemble's outputs must be floating point; got {outputs.dtype}. Pass the network's outputs, not labels"
+        )
 
 
 @dataclass(frozen=True, eq=False, repr=False)

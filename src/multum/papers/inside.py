@@ -27,8 +27,7 @@ from ..outputs.prediction import Prediction, predict
 from ..training.averaging import refresh_norms
 from ..training.checkpoint import states
 from .charts.items import by_data, named, picture
-from .charts.numbers import BARS, MEASURES, Point, gathered
-from .charts.panels import Panel, curves
+from .charts.panels import BARS, MEASURES, Panel, Point, curves, gathered
 from .measured import COLUMNS, Trained, columns_of
 from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds, ordered
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ..comparing.columns import value_of
+from ..comparing.reading import value_of
 from ..data.names import selection
 from ..data.sources import Data, load_data
 from ..ensemble import Ensemble

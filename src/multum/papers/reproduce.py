@@ -14,12 +14,12 @@ from ..errors import ConfigError, DataError
 from ..figures import svg
 from ..files import locked, plain, prepare_folder, write_json
 from ..runs.cells import Cell
-from ..runs.engine import Runner, run_cells, runner_for
 from ..runs.machine import machine, versions
+from ..runs.pool import Runner, run_cells, runner_for
 from ..runs.work import Outcome, is_done
 from . import find
 from .base import NEEDS_IMAGENET, Item, Run
-from .charts.forest import ordering_chart
+from .charts.drawings import ordering_chart
 from .exact import exact, has_exact
 from .measured import Trained, lines, orderings
 from .pages import write_pages

@@ -1,4 +1,4 @@
-"""Where cells run: in this process, in several, or on a Ray cluster. The same work, the same results."""
+"""Cells of a folder, each run once, whatever stops it: in this process, in several, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -8,22 +8,25 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..errors import ConfigError, first_line
 from ..files import write_bytes
 from ..memory import keep_memory
 from ..training.interrupt import Stopped
 from .cells import Cell
-from .work import RESULT, Outcome, work
+from .watch import Watch
+from .work import RESULT, Outcome, set_damaged_aside, work
 
-__all__ = ["Begun", "here", "on_ray", "processes"]
+__all__ = ["Begun", "Runner", "here", "on_ray", "processes", "run_cells", "runner_for"]
 
 QUIET_WAITING = ("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait slow every other process down
-Begun = Callable[[Cell], None]  # called when a cell is begun, for the live table
+Runner: TypeAlias = Callable[..., Iterator[Outcome]]
+Begun: TypeAlias = Callable[[Cell], None]  # called when a cell is begun, for the live table
 
 
 def here(cells: Sequence[Cell], out: Path, threads: int, begun: Begun) -> Iterator[Outcome]:
@@ -146,3 +149,43 @@ def _ray() -> Any:
             f"--on ray must find the package ray; got {first_line(error)}. Run pip install 'multum[ray]'"
         ) from error
     return ray
+
+
+def runner_for(on: str, jobs: int, address: str | None) -> Runner:
+    """Where cells run: "here", in this process or in several, or on "ray"."""
+    if jobs < 1:
+        raise ConfigError(f"`jobs` must be a whole number >= 1; got jobs={jobs}. Use --jobs 1")
+    if on == "ray":
+        return partial(on_ray, jobs=jobs, address=address)
+    if on != "here":
+        raise ConfigError(f"`on` must be 'here' or 'ray'; got on={on!r}. Use --on here")
+    return here if jobs == 1 else partial(processes, jobs=jobs)
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    refused: Mapping[str, Outcome],
+    out: Path,
+    epochs: int,
+    runner: Runner,
+    threads: int,
+    progress: bool,
+    titles: Mapping[str, str] | None = None,
+    heading: str = "",
+) -> dict[str, Outcome]:
+    """Run the cells that are not done yet, watched by a person or not; how each of them ended.
+
+    Args:
+        refused: cells that are not run, and why.
+        epochs: of the longest, for the progress bars.
+        titles: what cells are called there, by their names; their labels where there are none.
+        heading: what these cells are for.
+    """
+    for cell in cells:
+        set_damaged_aside(cell, out)
+    with Watch(cells, out, epochs, progress, titles, heading) as watch:
+        for outcome in refused.values():
+            watch.end(outcome)
+        for outcome in runner([c for c in cells if c.name not in watch.ended], out, threads, watch.begin):
+            watch.end(outcome)
+        return watch.ended

@@ -8,17 +8,25 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from ..building import TASKS
 from ..choice import MODES
 from ..errors import FileError, did_you_mean, first_line
 from ..methods import METHODS
-from .example import MOST_VALUES, is_int, is_plain, is_spec
+from ..models.timm_model import KEYWORDS
 
-__all__ = ["FORMAT", "allowed", "method_of", "parse", "recipe_numbers"]
+__all__ = [
+    *("FORMAT", "MOST_VALUES", "allowed", "in_precision", "is_int", "is_plain", "is_spec", "method_of", "parse"),
+    *("recipe_numbers", "spec_of", "zeros"),
+]
 
 FORMAT = 3
 SINCE = {"checksum": 2, "executors": 3}  # the format that an entry came with, if not the first
@@ -27,20 +35,71 @@ LONGEST = 2**24  # characters of a header
 DEEPEST = 12  # lists and dicts inside each other
 LARGEST = 2**24  # a width, a depth, a size of a recipe
 MOST_MEMBERS = 2**12
+MOST_VALUES = 2**28  # elements of an example
 
 WORD = re.compile(r"[\w.+-]{0,64}", re.ASCII)  # no path and no address
 MODEL = re.compile(r"(timm:)?[\w.-]{1,100}", re.ASCII)  # timm's "hf-hub:..." and "local-dir:..." are no architectures
 
-# timm passes on to its networks whatever it does not know; these shape a network, and name no file or address.
-TIMM = """
-act_layer attn_drop_rate base_width block_size cardinality channels class_token classes conv_bias conv_mlp depth
-depth_multiplier depths dim dims drop_path_rate drop_rate dynamic_img_size embed_dim embed_dims expand_ratio global_pool
-growth_rate head_dim head_hidden_size head_init_scale img_size in_channels init_values kernel_sizes layers ls_init_value
-mlp_ratio mlp_ratios no_embed_class norm_eps norm_layer num_features num_heads num_reg_tokens num_stages output_stride
-patch_size pos_embed pre_norm proj_drop_rate qk_norm qkv_bias reduce_first reg_tokens rep_stride se_ratio stem_type
-stem_width strides widths window_size
-"""
-TIMM_KEYWORDS = frozenset(TIMM.split())
+
+def is_int(value: Any, low: int, high: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def is_plain(value: Any, lists: int = 3) -> bool:
+    """A number, a word, a truth value, nothing; or a short list of them."""
+    if isinstance(value, list):
+        return lists > 0 and len(value) <= 4096 and all(is_plain(entry, lists - 1) for entry in value)
+    if isinstance(value, str):
+        return len(value) <= 1000
+    return value is None or isinstance(value, (float, bool)) or is_int(value, -(2**63), 2**63 - 1)
+
+
+def spec_of(example: Any) -> Any:
+    """The shapes of an example as JSON."""
+    if isinstance(example, dict):
+        return {"dict": {name: spec_of(value) for name, value in example.items()}}
+    if isinstance(example, (tuple, list)):
+        return {"tuple": [spec_of(value) for value in example]}
+    if isinstance(example, Tensor):
+        return {"shape": list(example.shape), "dtype": str(example.dtype).removeprefix("torch.")}
+    return {"value": example}
+
+
+def is_spec(spec: Any) -> bool:
+    """Whether this is what `spec_of` writes, for an example that fits into memory."""
+    if not isinstance(spec, dict) or len(spec) not in (1, 2):
+        return False
+    if set(spec) == {"shape", "dtype"}:
+        shape, dtype = spec["shape"], spec["dtype"]
+        sizes = isinstance(shape, list) and 1 <= len(shape) <= 16 and all(is_int(n, 0, MOST_VALUES) for n in shape)
+        known = isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)
+        return sizes and known and math.prod(shape) <= MOST_VALUES
+    ((kind, inner),) = spec.items() if len(spec) == 1 else (("", None),)
+    if kind == "dict":
+        return isinstance(inner, dict) and len(inner) <= 64 and all(map(is_spec, inner.values()))
+    if kind == "tuple":
+        return isinstance(inner, list) and len(inner) <= 64 and all(map(is_spec, inner))
+    return kind == "value" and is_plain(inner)
+
+
+def zeros(spec: dict, device: Any) -> Any:
+    """An example of these shapes."""
+    if "dict" in spec:
+        return {name: zeros(value, device) for name, value in spec["dict"].items()}
+    if "tuple" in spec:
+        return tuple(zeros(value, device) for value in spec["tuple"])
+    if "value" in spec:
+        return spec["value"]
+    return torch.zeros(spec["shape"], dtype=getattr(torch, spec["dtype"]), device=device)
+
+
+def in_precision(example: Any, network: nn.Module) -> Any:
+    """The example in the precision that the network has by now, which need not be that of its first example."""
+    dtypes = {p.dtype for p in network.parameters() if p.is_floating_point()}
+    if len(dtypes) != 1:
+        return example
+    dtype = dtypes.pop()
+    return tree_map_only(Tensor, lambda t: t.to(dtype) if t.is_floating_point() else t, example)
 
 
 def _is_names(value: Any) -> bool:
@@ -139,7 +198,9 @@ def allowed(recipe: Any) -> str | None:
         return f"keywords={str(keywords)[:100]!r}"
     for keyword, value in keywords.items():
         words = [entry for entry in _flat(value) if isinstance(entry, str)]
-        known = keyword in TIMM_KEYWORDS or not name.startswith("timm:")  # the registry knows those of multum's own
+        known = keyword in ("classes", "in_channels", *KEYWORDS) or not name.startswith(
+            "timm:"
+        )  # else the registry knows
         if not known or not is_plain(value) or not all(map(WORD.fullmatch, words)):
             return f"{keyword}={str(value)[:100]!r}"
     if recipe_numbers(recipe, above=LARGEST):

@@ -29,8 +29,7 @@ from ..network.copies import fold_rows, skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, install, seeded
 from ..thinning.thin import output_of
 from ..version import __version__
-from .example import in_precision, spec_of, zeros
-from .header import FORMAT, allowed, method_of, parse, recipe_numbers
+from .header import FORMAT, allowed, in_precision, method_of, parse, recipe_numbers, spec_of, zeros
 
 __all__ = ["FORMAT", "load", "save"]
 

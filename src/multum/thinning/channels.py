@@ -6,7 +6,7 @@ both sides; a view, a concatenation or a split only moves numbers around, so the
 numbers. What an operation does to channels is written once per kind of operation, not once per architecture.
 
 `slots.py` says how numbers are kept on a tensor, `channel_rules.py` and `layer_rules.py` what operations do to them,
-and `wiring.py` holds a thinner network to what was found here.
+and `plan.py` holds a thinner network to what was found here.
 """
 
 from __future__ import annotations

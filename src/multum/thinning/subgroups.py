@@ -11,22 +11,46 @@ from __future__ import annotations
 import fnmatch
 import logging
 from collections.abc import Collection, Iterator
+from typing import Any
 
 import numpy as np
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..network.copies import name_in
-from ..rewrite.grouped import GroupedLinear
-from ..rewrite.walker import Edit, names_of
+from ..rewrite.walker import Edit, layer, names_of
 from ..rewrite.weighted import is_called
 from .channels import Channels
 
-__all__ = ["DENSE", "find_subgroups", "subgroups_that_fit"]
+__all__ = ["DENSE", "GroupedLinear", "find_subgroups", "subgroups_that_fit"]
 
 log = logging.getLogger("multum")
 
 # "No subgroups on the first layer of ResNet's blocks" (Packed-Ensembles, appendix); WRN blocks do take them.
 DENSE = ("BasicBlock.conv1", "Bottleneck.conv1")
+
+
+@layer
+class GroupedLinear:
+    """y_g = W_g x_g. Shape: x [..., inputs] -> [..., outputs]; weight [outputs, inputs / groups]."""
+
+    groups: int
+    plain: type[nn.Module]
+
+    def adopt(self, network: nn.Module) -> None:
+        """The weight comes with the plan that chose the groups."""
+
+    def forward(self: Any, x: Tensor) -> Tensor:
+        weight = self.weight.view(self.groups, -1, self.weight.shape[1])  # [groups, outputs, inputs] of one group
+        y = torch.einsum("...gi,goi->...go", x.unflatten(-1, (self.groups, -1)), weight).flatten(-2)
+        return y if self.bias is None else y + self.bias
+
+    def fold(self: Any) -> None:
+        """A plain layer has a weight of full size, with zeros between the groups."""
+        weight = torch.block_diag(*self.weight.detach().chunk(self.groups))
+        del self.__dict__["groups"]
+        self.__class__ = self.plain
+        self.weight = nn.Parameter(weight, requires_grad=self.weight.requires_grad)
 
 
 def find_subgroups(

@@ -28,9 +28,8 @@ from ..network.copies import on_meta, own_tensors, run, tensors_of, trial_copy
 from ..network.trace import follow
 from ..rewrite.walker import Edit, names_of
 from .channels import Channels, trace_channels
-from .plan import Thinning
+from .plan import Thinning, compare_wiring
 from .subgroups import DENSE, find_subgroups
-from .wiring import compare_wiring
 
 __all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin", "widen"]
 

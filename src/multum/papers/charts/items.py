@@ -20,10 +20,8 @@ from ..base import Row
 from ..exact import divergences, nested_steps
 from ..measured import Trained
 from ..results import Picture
-from .circles import circles_chart
-from .forest import regression_forest
-from .numbers import BARS, MEASURES, Measure, Point, gathered, measured
-from .panels import Panel, bars, boxes, curves, training_curves
+from .drawings import circles_chart, regression_forest
+from .panels import BARS, MEASURES, Measure, Panel, Point, bars, boxes, curves, gathered, measured, training_curves
 
 __all__ = [
     *("Chart", "by_data", "circles", "constant_rate", "divergence_chart", "diversity", "named", "nested_chart"),

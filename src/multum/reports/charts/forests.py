@@ -16,8 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from ...figures.figure import Figure
 from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle, name_room
 from ...figures.palette import CONTEXT, GRID, HUES, INK, MUTED
-from ...figures.panels import canvas
-from ...figures.scales import ROUND
+from ...figures.panels import ROUND, canvas
 from ..table import BETTER, EQUAL, EQUIVALENT, OPEN, WORSE, to_single, verdict
 from ..view import Row, View, over_seeds
 

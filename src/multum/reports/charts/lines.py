@@ -14,8 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ...figures.figure import Figure
 from ...figures.palette import CONTEXT
-from ...figures.panels import multiples
-from ...figures.scales import PERCENT, ROUND, ends_inside, log_axis, unit_square
+from ...figures.panels import PERCENT, ROUND, ends_inside, log_axis, multiples, unit_square
 from ..view import Row, View, over_seeds
 
 __all__ = ["quantiles", "reliability", "risk_coverage", "severity", "training"]

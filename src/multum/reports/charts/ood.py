@@ -12,8 +12,7 @@ from matplotlib.patches import Patch
 
 from ...figures.figure import Figure
 from ...figures.palette import INK, MUTED
-from ...figures.panels import multiples
-from ...figures.scales import PERCENT, ends_inside
+from ...figures.panels import PERCENT, ends_inside, multiples
 from ..view import View, over_seeds
 
 __all__ = ["ood"]

@@ -17,8 +17,7 @@ from ...figures.circles import Circle, circle_radii, draw_circles, front, spread
 from ...figures.figure import NARROW, WIDE, Figure
 from ...figures.formats import round_count, shown
 from ...figures.palette import CONTEXT, MUTED, drawing
-from ...figures.panels import canvas, text_width
-from ...figures.scales import FLOOR, ROUND, accuracy_axis, log_axis
+from ...figures.panels import FLOOR, ROUND, accuracy_axis, canvas, log_axis, text_width
 from ..view import Row, View
 
 __all__ = ["pareto", "pareto_nll"]

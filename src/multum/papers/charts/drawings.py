@@ -1,4 +1,4 @@
-"""Forests: a dot a line with its interval, against 0. Orderings of an item, and regressions of two methods."""
+"""Forests, a dot a line with its interval against 0, of orderings and regressions; and circles of methods."""
 
 from __future__ import annotations
 
@@ -9,22 +9,27 @@ from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from ...figures.circles import Circle, circle_radii, draw_circles
 from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle
-from ...figures.palette import HUES, INK, MUTED, PAPER, drawing
-from ...figures.panels import canvas, text_width
-from ...figures.scales import PERCENT, ROUND
+from ...figures.formats import count
+from ...figures.palette import HUES, INK, MUTED, PAPER, drawing, look
+from ...figures.panels import PERCENT, ROUND, canvas, log_axis, text_width
 from ..results import VERDICTS, Ordering, Picture, Result
 from .panels import WIDTH
 
-__all__ = ["COLOURS", "MOST", "ordering_chart", "regression_forest"]
+__all__ = ["COLOURS", "MOST", "circles_chart", "ordering_chart", "regression_forest"]
 
 MOST = 24  # lines that one figure takes
 HEAD, FOOT = 26, 26  # CSS pixels: the title of a panel, its ticks
 COLOURS = {"holds": HUES[2], "open": MUTED, "reversed": HUES[3], "one seed": MUTED}
+ORDERED = ("paper", "ours", "low", "high")  # numbers of an ordering
+HEIGHT, LARGEST = 430, 34  # CSS pixels of circles: the drawing, and the largest one's radius
+LEFT, RIGHT, BELOW, ABOVE = 58, 16, 46, 44
 
 
 @dataclass(frozen=True)
@@ -78,9 +83,6 @@ def ordering_chart(result: Result) -> Picture | None:
         f"Orderings of the paper: {sum(o.verdict == 'holds' for o in result.orderings)} of {len(result.orderings)} hold"
     )
     return Picture(title, caption, _forest(groves, handles), numbers)
-
-
-ORDERED = ("paper", "ours", "low", "high")
 
 
 def regression_forest(numbers: pd.DataFrame) -> Drawing:
@@ -141,3 +143,40 @@ def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
         place: dict[str, Any] = {"loc": "lower center", "ncols": len(handles), "frameon": False, "labelcolor": MUTED}
         figure.legend(handles=list(handles), borderaxespad=0.1, **place)
     return figure
+
+
+@drawing()
+def circles_chart(numbers: pd.DataFrame) -> Drawing:
+    """A circle a row, at its accuracy and its images per second, as large as its parameters."""
+    figure = canvas(WIDTH, HEIGHT)
+    inside = WIDTH - LEFT - RIGHT, HEIGHT - BELOW - ABOVE
+    axes = figure.add_axes((LEFT / WIDTH, BELOW / HEIGHT, inside[0] / WIDTH, inside[1] / HEIGHT))
+    radii = circle_radii(numbers["params"], LARGEST)
+    _limits(axes, numbers, inside)
+    columns = (numbers[name] for name in ("row", "images per second", "accuracy", "accuracy error"))
+    drawn = [
+        Circle(name, x, y, radius, look(i), error)
+        for i, (radius, name, x, y, error) in enumerate(zip(radii, *columns, strict=True))
+    ]
+    draw_circles(axes, drawn, above=15)
+    figure.text(6 / WIDTH, 1 - 10 / HEIGHT, "accuracy", size=11, color=MUTED, va="center")
+    middle = (LEFT + inside[0] / 2) / WIDTH
+    figure.text(middle, 5 / HEIGHT, "images per second, log scale", size=11, color=MUTED, ha="center")
+    most = numbers["params"].max()
+    words = f"the largest circle: {count(most)} parameters"
+    figure.text(1 - 8 / WIDTH, 1 - 10 / HEIGHT, words, size=10, color=MUTED, ha="right", va="center")
+    return figure
+
+
+def _limits(axes: Axes, numbers: pd.DataFrame, inside: tuple[float, float]) -> None:
+    """Room for the largest circle, and for names."""
+    low, high = numbers["images per second"].min(), numbers["images per second"].max()
+    room = LARGEST + 24
+    spread = max(high / low, 2.0) ** (room / (inside[0] - 2 * room))
+    log_axis(axes, "x", low / spread, high * spread, lambda rate: f"{rate:,.0f}")
+    error = numbers["accuracy error"].fillna(0)
+    low, high = (numbers["accuracy"] - error).min(), (numbers["accuracy"] + error).max()
+    margin = max(high - low, 0.004) * room / (inside[1] - 2 * room)
+    axes.set_ylim(low - margin, high + margin)
+    axes.yaxis.set_major_locator(MaxNLocator(6, steps=ROUND))
+    axes.yaxis.set_major_formatter(PERCENT)
