@@ -14,8 +14,7 @@ import torch
 from sklearn.preprocessing import QuantileTransformer
 
 import multum
-from multum.data.preparation import Preparation
-from multum.data.scaling import Scaling, fit_scaling
+from multum.data.preparation import Preparation, Scaling, fit_scaling
 from multum.errors import DataError
 
 META = {

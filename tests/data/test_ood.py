@@ -15,8 +15,7 @@ from PIL import Image
 import multum
 from multum.data.ood import default_ood, ood_sets, resized_like
 from multum.data.parts import Data, Part
-from multum.data.selecting import selected
-from multum.data.sources import load_examples
+from multum.data.sources import load_examples, selected
 from multum.errors import DataError
 
 

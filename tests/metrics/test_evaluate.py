@@ -12,11 +12,11 @@ from torch import Tensor, nn
 
 import multum
 from multum.data import Data, Part
-from multum.data.corruptions import CORRUPTIONS, corrupt
+from multum.data.corruptions import CORRUPTIONS, SEVERITIES, corrupt
 from multum.errors import ConfigError, DataError, MetricError, MultumError
 from multum.files import dumps
 from multum.metrics.aggregate import classification_metrics, detection, diversity_metrics, regression_metrics
-from multum.metrics.evaluate import SEVERITIES, evaluate, measure
+from multum.metrics.evaluate import evaluate, measure
 from multum.metrics.ood import scores
 from multum.outputs.prediction import RegressionPrediction
 

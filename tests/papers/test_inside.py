@@ -114,15 +114,20 @@ def small() -> Iterator[None]:
         yield
 
 
+def parts(extra: Extra) -> tuple:
+    """Lines, pictures and orderings."""
+    return extra.lines, extra.pictures, extra.orderings
+
+
 @pytest.fixture(scope="module")
 def trained(folder: Path, small: None) -> dict[str, Trained]:
     return {id: Trained.read(run_of(id), folder) for id in RUNS}
 
 
 @pytest.fixture(scope="module")
-def extra(trained: dict[str, Trained]) -> Callable[[str], Extra]:
+def extra(trained: dict[str, Trained]) -> Callable[[str], tuple]:
     """What each item gives, measured once."""
-    return functools.cache(lambda id: ITEMS[id].extra(trained[id]))
+    return functools.cache(lambda id: parts(ITEMS[id].extra(trained[id])))
 
 
 def values(lines: list[Line], row: str) -> dict[str, float]:
@@ -169,7 +174,7 @@ def test_every_extra_is_tested() -> None:
 
 @pytest.mark.parametrize("id", sorted(RUNS))
 def test_nothing_done_gives_nothing(id: str, tmp_path: Path) -> None:
-    assert not any(ITEMS[id].extra(Trained.read(run_of(id), tmp_path)))
+    assert not any(parts(ITEMS[id].extra(Trained.read(run_of(id), tmp_path))))
 
 
 @pytest.mark.parametrize("id", sorted(set(RUNS) - {"hypernet/table3", "packed/table8"}))
@@ -281,7 +286,7 @@ def test_plane_of_subnetworks(label: str, trained: dict[str, Trained], extra: Ca
 
 def test_rows_that_are_not_done_have_no_picture(trained: dict[str, Trained], extra: Callable[[str], Extra]) -> None:
     found = without(trained["mimo/figure3"], {"Naive multihead (M = 3)": (0,)})
-    lines, pictures, _ = ITEMS["mimo/figure3"].extra(found)
+    lines, pictures, _ = parts(ITEMS["mimo/figure3"].extra(found))
     assert {line.row for line in lines} == {"Naive multihead (M = 3)"}
     assert list(pictures) == ["multihead"]
 
@@ -454,7 +459,7 @@ def test_speeds_are_relative_to_one_network(
 
     monkeypatch.setattr(inside, "compare_speed", noted)
     found = trained["packed/table8"]
-    lines, pictures, orderings = ITEMS["packed/table8"].extra(found)
+    lines, pictures, orderings = parts(ITEMS["packed/table8"].extra(found))
     assert not pictures
     by_cell = {(line.row, line.column): line for line in lines}
     ratio = {(row.name, row.batch_size): row.ratio for row in measured[0].rows}

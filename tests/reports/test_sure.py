@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from multum import reports
 from multum.figures.circles import spread
 from multum.figures.figure import NARROW, WIDE
-from multum.reports.charts.differences import COLOURS
+from multum.reports.charts.forests import COLOURS
 from reports import documents
 from reports.answers import answered
 

@@ -18,8 +18,7 @@ from ..data.identity import example_ids, fingerprint_of
 from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
 from ..data.parts import check_files
-from ..data.selecting import selected
-from ..data.sources import Data, Part, load_data, load_examples
+from ..data.sources import Data, Part, load_data, load_examples, selected
 from ..errors import ConfigError
 from ..files import locked, plain, prepare_folder
 from ..methods import Method

@@ -13,9 +13,7 @@ from ..errors import DataError
 from .identity import example_ids, fingerprint_of
 from .maps import Mapped
 from .names import listed
-from .preparation import Preparation
-from .scaling import Scaling
-from .standards import standards
+from .preparation import Preparation, Reading, Scaling, standards
 
 if TYPE_CHECKING:
     from .tables import Table
@@ -57,7 +55,7 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Data:
+class Data(Reading):
     """A data set in parts that never mix, with what standardises it, taken from the training part alone.
 
     Shape: `mean` and `std` broadcast against one example; `outputs` is the number of classes, or 2 (mean, raw variance)
@@ -124,34 +122,15 @@ class Data:
         return fingerprint_of(self.ids.values(), words, ordered=True)
 
     @property
-    def numbers(self) -> tuple[int, ...] | None:
-        """The positions of a table's columns that are no zeros and ones; None where that is not known."""
-        return self.preparation.numbers
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """Of one raw example."""
         return tuple(self.train.x.shape[1:])
-
-    @property
-    def is_image(self) -> bool:
-        return len(self.shape) == 3
-
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """A name for every class: its own, else its number."""
-        return self.preparation.class_names
 
     @property
     def targets_count(self) -> int | None:
         """How many numbers a regression predicts; None where there are classes."""
         y = self.train.y
         return None if self.task == "classification" else y.shape[1] if y.ndim > 1 else 1
-
-    @property
-    def named_targets(self) -> tuple[str, ...]:
-        """A name for every target: its own, else its number."""
-        return self.target_names or tuple(str(k) for k in range(self.targets_count or 0))
 
     def for_loss(self, loss: str | None) -> Data:
         """The data with as many outputs as networks need for this loss of a recipe: "mse" takes one per target."""
@@ -171,14 +150,6 @@ class Data:
     def positive(self) -> int:
         """Of two classes the positive one: the rarer in training, or the second where both are equally many."""
         return self.preparation.positive
-
-    def prepare(self, x: Tensor) -> Tensor:
-        """Raw examples as a network's input: float32, standardised. Shape: kept, any leading dimensions."""
-        return self.preparation.prepare(x)
-
-    def targets(self, y: Tensor) -> Tensor:
-        """Raw targets as the loss takes them."""
-        return self.preparation.targets(y)
 
     def example(self, n: int = 2) -> Tensor:
         """A prepared batch of the first examples."""

@@ -17,8 +17,10 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,13 +28,17 @@ from torch import Tensor
 
 from ..errors import DataError, did_you_mean
 from . import archives, npz
-from .names import selection
+from .names import selection, with_selection
 from .parts import Data, Part, assembled, split
-from .selecting import first_examples, number_of, selected
+from .preparation import standards
 from .sines import sines
 
-__all__ = ["SOURCES", "Data", "Part", "folder", "load_data", "load_examples", "split"]
+__all__ = [
+    *("SOURCES", "Data", "Part", "first_examples", "folder", "load_data", "load_examples", "number_of", "selected"),
+    "split",
+]
 
+MOST_DIGITS = 18  # of a number of examples: Python refuses to read thousands of digits
 # A source is a module whose load(place, name, seed) reads `KIND:place`; it is imported when it is asked for.
 SOURCES = {"csv": ".tables", "folder": ".folder", "hf": ".hub", "npz": ".npz", "parquet": ".tables"}
 
@@ -135,6 +141,66 @@ def _diabetes(seed: int) -> Data:
     x, y = load_diabetes(return_X_y=True)
     both = Part(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64))
     return assembled("diabetes", "regression", *split(both, 0.3, seed, "regression"), drawn=True)
+
+
+def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
+    """The data with `only` these classes, or with all but them ("hold_out"), labels numbered anew; classes by name."""
+    if data.task != "classification":
+        raise DataError(f"{choice} must be used on data with classes; got {data.name}, which is regression")
+    known = data.class_names
+    for name in classes:
+        if name not in known:
+            raise DataError(f"{choice} must name classes of {data.name}; got {name!r}. {did_you_mean(name, known)}")
+    chosen = [k for k in range(data.outputs) if (known[k] in classes) == (choice == "only")]
+    renumbered = torch.full((data.outputs,), -1)
+    renumbered[chosen] = torch.arange(len(chosen))
+
+    def of(part: Part) -> Part:
+        rows = part.rows(renumbered[part.y] >= 0)
+        return replace(rows, y=renumbered[rows.y])
+
+    train, test = of(data.train), of(data.test)
+    if len(train) == 0:
+        raise DataError(
+            f"{choice} must leave examples to train on; got {choice}={'+'.join(classes)}, which leaves none"
+        )
+    names = tuple(known[k] for k in chosen)
+    changes = {"outputs": len(chosen), "classes": names, "validation": data.validation and of(data.validation)}
+    return _with_parts(data, with_selection(data.name, choice, classes), train, test, **changes)
+
+
+def first_examples(data: Data, choice: str, number: str) -> Data:
+    """The data with its "first" training examples alone, standardised by them; or with its first "test" examples."""
+    chosen = data.test if choice == "test" else data.train
+    part = chosen.rows(torch.arange(min(number_of(choice, number), len(chosen))))
+    name = with_selection(data.name, choice, [number])
+    if choice == "test":
+        return _with_parts(data, name, data.train, part)
+    lost = {*data.train.y.tolist()} - {*part.y.tolist()} if data.task == "classification" else ()
+    if lost:
+        words = ", ".join(data.class_names[k] for k in sorted(lost)[:3])
+        raise DataError(
+            f"the first examples must have all classes; got first={number} of {data.name}, which has none of {words}. "
+            "Take more, or shuffle the file"
+        )
+    return _with_parts(data, name, part, data.test)
+
+
+def number_of(choice: str, number: str) -> int:
+    """How many examples a name asks for."""
+    if not number.isdecimal() or len(number) > MOST_DIGITS or int(number) < 1:
+        raise DataError(f"{choice}=N must be a number of examples, 1 or more; got {choice}={number[:40]}")
+    return int(number)
+
+
+def _with_parts(data: Data, name: str, train: Part, test: Part, **changes: Any) -> Data:
+    """The data with other parts, standardised by its training part if that is another one."""
+    if data.mean is not None and train is not data.train:
+        changes |= standards(train, data.task, data.table)
+    if data.table is not None:
+        classes = changes.get("classes", data.table.classes)
+        changes["table"] = replace(data.table, classes=classes, rows=(len(train), len(test)))
+    return replace(data, name=name, train=train, test=test, **changes)
 
 
 _EMBEDDED: dict[str, Callable[[int], Data]] = {"diabetes": _diabetes, "digits": _digits, "sines": sines}

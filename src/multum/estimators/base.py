@@ -20,9 +20,9 @@ from ..data.parts import Data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, did_you_mean
 from ..methods import Method, parse
+from ..metrics.streams import outputs_of
 from ..models.own import builder_of
 from ..outputs.prediction import Prediction, RegressionPrediction
-from ..runs.held_out import outputs_of
 from ..runs.networks import builder_for
 from ..training.devices import Place
 from ..training.loop import advance, fit

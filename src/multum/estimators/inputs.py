@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ..data.columns import fit_columns
 from ..data.parts import Data, Part, split
-from ..data.preparation import Preparation
-from ..data.standards import standards
+from ..data.preparation import Preparation, standards
 from ..data.tables import Table
 from ..errors import DataError
 

@@ -21,20 +21,18 @@ from ..ensemble import Ensemble
 from ..errors import DataError, MetricError
 from ..outputs.prediction import Prediction, RegressionPrediction
 from .aggregate import Accumulator, detection, regression_metrics
-from .by_class import by_class, thresholds
 from .calibrated import CalibratedStream, calibrated_regression, curve_of_sizes
-from .chance import chance
 from .computations import Mean
+from .details import by_class, chance, known, means, severities, shifted, thresholds
 from .one_model import own_noise
 from .ood import histogram
 from .per_class import MOST_CLASSES
 from .registry import NUMBERS, computed
 from .regression import quantile_curve
 from .selective import risk_coverage
-from .shift import SEVERITIES, known, means, severities, shifted
-from .streams import held_out_of, logits_of, outputs_of
+from .streams import all_outputs_of, held_out_of, logits_of
 
-__all__ = ["SEVERITIES", "Measured", "evaluate", "measure"]
+__all__ = ["Measured", "evaluate", "measure"]
 
 CURVE_POINTS = 101  # of a risk-coverage curve
 
@@ -230,7 +228,7 @@ def _regression(
     advance: Callable[[int], None],
 ) -> Measured:
     held = held_out_of(ensemble, data, stored, batch_size, advance)
-    members, targets = torch.cat(list(outputs_of(ensemble, data, data.test, batch_size, advance)), dim=1), data.test.y
+    members, targets = all_outputs_of(ensemble, data, data.test.x, batch_size, advance), data.test.y
     every = [(RegressionPrediction(own), y) for own, y in _by_target(members, targets)]
     held_out = repeat(None) if held is None else _by_target(*held)
     calibrated = [calibrated_regression(p.members, y, h, seed) for (p, y), h in zip(every, held_out, strict=False)]

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from ..data.preparation import Preparation
 from ..data.sources import Data, Part
 from ..ensemble import Ensemble
 from ..errors import MetricError
-from ..outputs.prediction import Prediction, RegressionPrediction, predict
+from ..outputs.prediction import Prediction, like_weights, predict
 from .regression import in_units
 
-__all__ = ["held_out_of", "logits_of", "outputs_of", "slices"]
+__all__ = ["all_outputs_of", "held_out_of", "logits_of", "outputs_of", "slices"]
 
 
 def logits_of(
@@ -40,8 +42,7 @@ def held_out_of(
 ) -> tuple[Tensor, Tensor] | None:
     """The members' outputs on the validation part, in the target's units, and its targets; None where there is none."""
     if data.validation is not None:
-        outputs = torch.cat(list(outputs_of(ensemble, data, data.validation, batch_size, advance)), dim=1)
-        return outputs, data.validation.y
+        return all_outputs_of(ensemble, data, data.validation.x, batch_size, advance), data.validation.y
     if stored is None:
         return None
     if len(stored["outputs"]) != ensemble.members:
@@ -52,17 +53,25 @@ def held_out_of(
 
 
 def outputs_of(
-    ensemble: Ensemble, data: Data, part: Part, batch_size: int, advance: Callable[[int], None]
+    ensemble: Ensemble,
+    data: Data | Preparation,
+    x: Any,
+    batch_size: int = 512,
+    advance: Callable[[int], None] = lambda examples: None,
 ) -> Iterator[Tensor]:
     """Logits, or means and variances in the target's units, batch by batch. Shape: [members, batch, ...]."""
-    for rows in slices(len(part), batch_size):
-        prediction = predict(ensemble, data.prepare(part.x[rows]).to(ensemble.device))
+    for rows in slices(len(x), batch_size):
+        prediction = predict(ensemble, like_weights(ensemble, data.prepare(x[rows])))
         if isinstance(prediction, Prediction):
             yield prediction.logits.cpu()
         else:
-            assert isinstance(prediction, RegressionPrediction)
             yield in_units(prediction.to("cpu"), mean=data.target_mean, std=data.target_std).members
         advance(rows.stop - rows.start)
+
+
+def all_outputs_of(ensemble: Ensemble, data: Data | Preparation, x: Any, *how: Any) -> Tensor:
+    """The same of all examples at once, [members, examples, ...]."""
+    return torch.cat(list(outputs_of(ensemble, data, x, *how)), dim=1)
 
 
 def slices(count: int, size: int) -> Iterator[slice]:

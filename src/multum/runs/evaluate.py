@@ -11,12 +11,12 @@ from typing import Any
 from rich.progress import Progress
 from rich.table import Table
 
-from ..data.corruptions import STANDARD
+from ..data.corruptions import SEVERITIES, STANDARD
 from ..data.ood import ood_sets
 from ..data.sources import Data
 from ..figures.tables import text_table
 from ..metrics.cost import cost
-from ..metrics.evaluate import SEVERITIES, evaluate
+from ..metrics.evaluate import evaluate
 from ..metrics.speed import speed as measured_speed
 from .folder import RunFolder, open_run
 from .recorded import own_test_part, unseen_part

@@ -7,7 +7,7 @@ labels: a run that trained on everything takes the confidences of its test examp
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -21,40 +21,22 @@ from ..errors import TrainingError
 from ..metrics.calibration import Temperature, fit_temperature
 from ..metrics.conformal import ConformalIntervals, ConformalSets, fit_intervals, fit_sets
 from ..metrics.per_class import Threshold, fit_threshold
-from ..metrics.regression import in_units
 from ..metrics.selective import Abstention, fit_abstention
-from ..outputs.prediction import Prediction, RegressionPrediction, like_weights, predict
+from ..metrics.streams import all_outputs_of
+from ..outputs.prediction import Prediction, RegressionPrediction
 from ..training.recipe import Recipe
 from .folder import RunFolder
 from .recorded import own_test_part
 
-__all__ = ["HeldOut", "Rules", "certainty_of", "fit_rules", "held_out", "outputs_of", "validation_outputs"]
+__all__ = ["HeldOut", "Rules", "certainty_of", "fit_rules", "held_out", "validation_outputs"]
 
 HOLD_OUT = "Train again with keep=best or validation=0.1, the share that is held out"
-
-
-def outputs_of(
-    ensemble: Ensemble,
-    preparation: Preparation,
-    x: Any,
-    batch_size: int = 512,
-    advance: Callable[[int], None] = lambda examples: None,
-) -> Iterator[Tensor]:
-    """Logits, or means and variances in the target's units, batch by batch. Shape: [members, batch, ...]."""
-    for start in range(0, len(x), batch_size):
-        batch = like_weights(ensemble, preparation.prepare(x[start : start + batch_size]))
-        prediction = predict(ensemble, batch)
-        if isinstance(prediction, Prediction):
-            yield prediction.logits.cpu()
-        else:
-            yield in_units(prediction, mean=preparation.target_mean, std=preparation.target_std).members.cpu()
-        advance(len(batch))
 
 
 def validation_outputs(ensemble: Ensemble, data: Data) -> Tensor:
     """The outputs on a data set's validation part. Shape: [members, examples, ...]."""
     assert data.validation is not None
-    return torch.cat(list(outputs_of(ensemble, data.preparation, data.validation.x)), 1)
+    return all_outputs_of(ensemble, data, data.validation.x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,8 +69,7 @@ def held_out(
             f"a coverage must be fitted on held-out examples or on the test part; got a run without the former, and: "
             f"{error}. {HOLD_OUT}"
         ) from error
-    outputs = torch.cat(list(outputs_of(ensemble, preparation, test.x)), 1)
-    return HeldOut(outputs, None, "test examples, without their labels")
+    return HeldOut(all_outputs_of(ensemble, preparation, test.x), None, "test examples, without their labels")
 
 
 def _of_first_format(run: Mapping[str, Any], ensemble: Ensemble) -> dict[str, Tensor] | None:

@@ -23,17 +23,17 @@ from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
 import pandas as pd
-import torch
 from rich.progress import Progress
 from rich.table import Table
 
 from ..errors import DataError, TrainingError
 from ..figures.tables import text_table
 from ..files import atomic, plain
+from ..metrics.streams import all_outputs_of
 from .answers import answers, columns
 from .examples import read_examples
 from .folder import RunFolder, open_model
-from .held_out import fit_rules, held_out, outputs_of
+from .held_out import fit_rules, held_out
 
 __all__ = ["predict_frames", "predict_run", "print_rows", "summary", "table", "write"]
 
@@ -111,8 +111,7 @@ def predict_frames(
         task = bar.add_task("predicting", total=examples.count)
         advance = partial(bar.advance, task)
         for names, x in examples.pieces:
-            outputs = torch.cat(list(outputs_of(ens, preparation, x, batch_size, advance)), 1)
-            prediction = rules.read(outputs, preparation.task)
+            prediction = rules.read(all_outputs_of(ens, preparation, x, batch_size, advance), preparation.task)
             values = answers(prediction, rules, positive=preparation.positive, level=level, members=members)
             table = columns(values, preparation, probabilities=probabilities)
             frame = pd.DataFrame({"example": names, **table})

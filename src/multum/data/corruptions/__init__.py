@@ -23,11 +23,18 @@ from torch import Tensor
 
 from ...errors import ConfigError, DataError, did_you_mean
 from .filters import Draws
-from .liquid import spatter
-from .pillow import jpeg_compression, pixelate
 from .pixels import brightness, contrast, gaussian_noise, impulse_noise, saturate, shot_noise, speckle_noise
-from .shapes import defocus_blur, elastic_transform, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from .weather import fog, frost, snow
+from .shapes import (
+    defocus_blur,
+    elastic_transform,
+    gaussian_blur,
+    glass_blur,
+    jpeg_compression,
+    motion_blur,
+    pixelate,
+    zoom_blur,
+)
+from .weather import fog, frost, snow, spatter
 
 __all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "STANDARD", "check_corruption", "corrupt"]
 

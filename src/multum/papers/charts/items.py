@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
-from ...metrics.evaluate import SEVERITIES
+from ...data.corruptions import SEVERITIES
 from ...metrics.speed import compare_speed
 from ...metrics.statistics import over_seeds
 from ...training.recipe import Recipe
