@@ -234,7 +234,7 @@ class TestBias:
         self, trained: dict[str, Trained], extra: Callable[[str], Extra]
     ) -> None:
         whole = trained["mimo/figure2"]
-        lines, pictures, _ = ITEMS["mimo/figure2"].extra(without(whole, {"M = 1": (2,), "M = 3": (0, 2)}))
+        lines, pictures, _ = parts(ITEMS["mimo/figure2"].extra(without(whole, {"M = 1": (2,), "M = 3": (0, 2)})))
         assert set(values(lines, "M = 1")) == {"test error", "members' test error"}  # one set has no variance
         bias = next(li for li in lines if (li.row, li.column) == ("M = 3", "bias^2"))
         assert (bias.seeds, bias.error) == (2, None)

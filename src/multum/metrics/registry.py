@@ -99,6 +99,10 @@ def _epistemic_share(result: Mapping[str, Any]) -> float | None:
     return numbers["epistemic"] / total if total else None
 
 
+def _quality(key: str, title: str, unit: str, better: str | None, help: str, *more: Any, **options: Any) -> Metric:
+    return Metric(key, title, unit, better, "quality", help, *more, **options)
+
+
 def _intervals(level: int) -> tuple[Metric, Metric]:
     """How often the mixture's central interval of this level, in %, holds the target, and how wide it is."""
 
@@ -110,23 +114,19 @@ def _intervals(level: int) -> tuple[Metric, Metric]:
         low, high = prediction.interval(level / 100)
         return high - low
 
-    of_mixture: dict[str, Any] = {"of_members": False, "column": level == 95}
-    inside_help, width_help = f"targets inside their {level} % interval", f"mean width of the {level} % intervals"
+    shown: dict[str, Any] = {"of_members": False, "column": level == 95}
+    held, wide = f"targets inside their {level} % interval", f"mean width of the {level} % intervals"
     return (
-        Metric(
-            *(f"coverage_{level}", "coverage", "%", None, "quality", inside_help, NUMBERS, Mean(inside)),
-            **of_mixture,
-            main=level == 95,
-        ),
-        Metric(f"width_{level}", "width", "", "lower", "quality", width_help, NUMBERS, Mean(width), **of_mixture),
+        _quality(f"coverage_{level}", "coverage", "%", None, held, NUMBERS, Mean(inside), **shown, main=level == 95),
+        _quality(f"width_{level}", "width", "", "lower", wide, NUMBERS, Mean(width), **shown),
     )
 
 
 CLASSES, NUMBERS = "classification", "regression"
 _SURPRISE = "how surprised the model is by the truth (negative log-likelihood, in nats)"
-_NLL = ("nll", "NLL", "", "lower", "quality", f"{_SURPRISE}, with its confidence as training left it")
+_NLL = ("nll", "NLL", "", "lower", f"{_SURPRISE}, with its confidence as training left it")
 _CALIBRATED_NLL = (
-    *("calibrated_nll", "calibrated NLL", "", "lower", "quality"),
+    *("calibrated_nll", "calibrated NLL", "", "lower"),
     f"{_SURPRISE}, once its confidence is put right by temperature scaling; the advice follows it",
 )
 _LOSS: dict[str, Any] = {"per_example": True, "main": True}
@@ -134,67 +134,56 @@ _HIDDEN: dict[str, Any] = {"column": False}  # measured, and in no table of a co
 _MIXTURE: dict[str, Any] = {"task": NUMBERS, "of_members": False}  # of a regression's mixture alone
 
 METRICS: tuple[Metric, ...] = (
-    # -- quality
-    Metric(
-        *("accuracy", "accuracy", "%", "higher", "quality", "share of test examples that are answered right", CLASSES),
-        of=Mean(lambda examples: examples.correct),
-        per_example=True,
-        main=True,
+    _quality(
+        *("accuracy", "accuracy", "%", "higher", "share of test examples that are answered right", CLASSES),
+        Mean(lambda examples: examples.correct),
+        **_LOSS,
     ),
-    Metric(
-        *("rmse", "RMSE", "", "lower", "quality", "typical size of an error, in the target's own units", NUMBERS),
-        of=Mean(lambda prediction, targets: (prediction.mean - targets).square(), math.sqrt),
-        per_example=True,
-        main=True,
+    _quality(
+        *("rmse", "RMSE", "", "lower", "typical size of an error, in the target's own units", NUMBERS),
+        Mean(lambda prediction, targets: (prediction.mean - targets).square(), math.sqrt),
+        **_LOSS,
     ),
-    Metric(*_NLL, CLASSES, Mean(lambda examples: example_nll(examples.log_probs, examples.labels)), **_LOSS),
-    Metric(*_NLL, NUMBERS, Mean(regression.example_nll), **_LOSS),
-    *(Metric(*_CALIBRATED_NLL, task, Calibrated("nll"), **_LOSS) for task in (CLASSES, NUMBERS)),
-    Metric(
-        *("equivalent", "worth", "", "higher", "quality"),
+    _quality(*_NLL, CLASSES, Mean(lambda examples: example_nll(examples.log_probs, examples.labels)), **_LOSS),
+    _quality(*_NLL, NUMBERS, Mean(regression.example_nll), **_LOSS),
+    *(_quality(*_CALIBRATED_NLL, task, Calibrated("nll"), **_LOSS) for task in (CLASSES, NUMBERS)),
+    _quality(
+        *("equivalent", "worth", "", "higher"),
         "how many separately trained networks, averaged, are as good by calibrated NLL",
         main=True,
     ),
-    Metric(
-        *("ece", "ECE", "%", "lower", "quality", "how far confidence is from how often it is right", CLASSES),
-        of=Sums(lambda confidence, correct, bins: bin_sums(confidence, correct, bins=bins), ece_of_sums),
+    _quality(
+        *("ece", "ECE", "%", "lower", "how far confidence is from how often it is right", CLASSES),
+        Sums(lambda confidence, correct, bins: bin_sums(confidence, correct, bins=bins), ece_of_sums),
     ),
-    Metric(
-        *("brier", "Brier", "", "lower", "quality", "squared error of the probabilities, 0 to 2", CLASSES),
-        of=Mean(lambda examples: example_brier(examples.probs, examples.labels)),
+    _quality(
+        *("brier", "Brier", "", "lower", "squared error of the probabilities, 0 to 2", CLASSES),
+        Mean(lambda examples: example_brier(examples.probs, examples.labels)),
         per_example=True,
     ),
-    Metric(
-        *("calibrated_ece", "calibrated ECE", "%", "lower", "quality", "ECE after temperature scaling"),
-        task=CLASSES,
-        of=Calibrated("ece"),
-    ),
-    Metric(
-        *("calibrated_brier", "calibrated Brier", "", "lower", "quality", "Brier score after temperature scaling"),
-        task=CLASSES,
-        of=Calibrated("brier"),
-    ),
-    Metric(
-        *("temperature", "temperature", "", None, "quality", "what logits are divided by, or deviations multiplied"),
-        **_HIDDEN,
-    ),
     *(
-        Metric(key, key.replace("_", " "), unit, None, "quality", "of a network that has learned nothing", **_HIDDEN)
+        _quality(key, title, unit, "lower", f"{name} after temperature scaling", CLASSES, Calibrated(of))
+        for key, title, unit, name, of in (
+            ("calibrated_ece", "calibrated ECE", "%", "ECE", "ece"),
+            ("calibrated_brier", "calibrated Brier", "", "Brier score", "brier"),
+        )
+    ),
+    _quality("temperature", "temperature", "", None, "what logits are divided by, or deviations multiplied", **_HIDDEN),
+    *(
+        _quality(key, key.replace("_", " "), unit, None, "of a network that has learned nothing", **_HIDDEN)
         for key, unit in (("chance_nll", ""), ("chance_accuracy", "%"), ("chance_rmse", ""))
     ),
-    Metric(
-        *("adaptive_ece", "adaptive ECE", "%", "lower", "quality", "ECE over 15 bins of equally many examples"),
-        task=CLASSES,
-        of=Whole(lambda confidence, correct, bins: adaptive_ece(confidence, correct, bins=bins)),
+    _quality(
+        *("adaptive_ece", "adaptive ECE", "%", "lower", "ECE over 15 bins of equally many examples", CLASSES),
+        Whole(lambda confidence, correct, bins: adaptive_ece(confidence, correct, bins=bins)),
         **_HIDDEN,
     ),
-    Metric(
-        *("aurc", "AURC", "%", "lower", "quality", "risk of answering the surest examples, over all coverages"),
-        task=CLASSES,
-        of=Whole(lambda confidence, correct, bins: aurc(confidence, correct)),
+    _quality(
+        *("aurc", "AURC", "%", "lower", "risk of answering the surest examples, over all coverages", CLASSES),
+        Whole(lambda confidence, correct, bins: aurc(confidence, correct)),
     ),
     *(
-        Metric(key, title, "%", "higher", "quality", help, CLASSES, of, uneven=True)
+        _quality(key, title, "%", "higher", help, CLASSES, of, uneven=True)
         for key, title, of, help in (
             ("balanced_accuracy", "balanced acc.", Counts(balanced_accuracy), "mean over classes of the share right"),
             ("f1", "F1", Counts(f1), "F1 of the positive class of two, or the mean over classes"),
@@ -202,45 +191,27 @@ METRICS: tuple[Metric, ...] = (
             ("class_auprc", "class AUPRC", Ranks(ood.aupr_of_hits), "average precision of a class against the rest"),
         )
     ),
-    Metric(
-        *("nll_moments", "NLL of moments", "", "lower", "quality", "NLL of one Gaussian with the mixture's moments"),
+    _quality(
+        *("nll_moments", "NLL of moments", "", "lower", "NLL of one Gaussian with the mixture's moments"),
         of=Mean(lambda prediction, targets: regression.example_nll(prediction, targets, of="moments")),
         **_MIXTURE | _HIDDEN,
     ),
     *_intervals(50),
     *_intervals(90),
     *_intervals(95),
-    Metric(
-        *("quantile_error", "quantile error", "%", "lower", "quality", "gap of predicted quantiles"),
+    _quality(
+        *("quantile_error", "quantile error", "%", "lower", "gap of predicted quantiles"),
         of=Whole(lambda prediction, targets: regression.quantile_curve(prediction, targets).error),
         **_MIXTURE,
     ),
-    Metric("gain_nll", "gain", "", "lower", "quality", "NLL of the ensemble minus the mean NLL of its members"),
+    _quality("gain_nll", "gain", "", "lower", "NLL of the ensemble minus the mean NLL of its members"),
     # -- cost, measured by `multum.cost`, `compare_speed` and the training itself
     *(
         Metric(key, title, unit, "lower", "cost", help, read=_part(*place), main=key in ("macs", "latency"))
         for key, title, unit, place, help in (
-            (
-                "params",
-                "parameters",
-                "count",
-                ("cost", "params"),
-                "numbers that are stored: its size",
-            ),
-            (
-                "macs",
-                "mult-adds",
-                "count",
-                ("cost", "macs"),
-                "multiply-adds of one prediction by all members",
-            ),
-            (
-                "latency",
-                "latency",
-                "ms",
-                ("numbers", "latency"),
-                "time of one prediction by all members, batch of 1",
-            ),
+            ("params", "parameters", "count", ("cost", "params"), "numbers that are stored: its size"),
+            ("macs", "mult-adds", "count", ("cost", "macs"), "multiply-adds of one prediction by all members"),
+            ("latency", "latency", "ms", ("numbers", "latency"), "time of one prediction by all members, batch of 1"),
             ("train_seconds", "training", "s", ("seconds", "training"), "seconds of training"),
         )
     ),
