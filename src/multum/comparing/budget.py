@@ -15,6 +15,7 @@ import bisect
 import dataclasses
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -28,8 +29,8 @@ from ..parsing import assignments
 from ..runs.networks import builder_for
 
 __all__ = [
-    *("Budget", "at_cost", "cost_of", "cost_of_network", "fit_to_budget", "label_of_size", "largest_that_fits"),
-    "thinner",
+    *("Budget", "at_cost", "changed_fields", "cost_of", "cost_of_network", "fit_to_budget", "label_of_size"),
+    *("largest_that_fits", "thinner"),
 ]
 
 STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
@@ -141,10 +142,15 @@ def label_of_size(label: str, method: Method, model: str, sized: Method, thinned
     >>> label_of_size("single", Packed(), "mlp", Packed(), "mlp:thin=0.5")
     'single (thin=0.5)'
     """
-    before, after = dataclasses.asdict(method), dataclasses.asdict(sized)
-    changes = [f"{name}={after[name]:g}" for name in after if after[name] != before[name]]
+    changes = [f"{name}={value:g}" for name, value in changed_fields(method, sized).items()]
     changes += [thinned[len(model) + 1 :]] if thinned != model else []
     return f"{label} ({', '.join(changes)})" if changes else label
+
+
+def changed_fields(method: Method, sized: Method) -> dict[str, Any]:
+    """The fields of the second method that differ from the first's."""
+    before, after = dataclasses.asdict(method), dataclasses.asdict(sized)
+    return {name: value for name, value in after.items() if value != before[name]}
 
 
 def thinner(model: str, share: float) -> str:

@@ -30,10 +30,9 @@ def claim(out: Path, settings: Mapping[str, Any]) -> None:
     """
     now = plain(settings)
     before = _settings(out)
-    changed = [name for name in SAME if before is not None and not _same(before.get(name), now[name])]
-    if changed:
-        assert before is not None
-        words = "; ".join(f"{name} {_short(before.get(name), now[name])}" for name in changed)
+    changed = {name: _change(before.get(name), now[name]) for name in SAME} if before is not None else {}
+    if any(changed.values()):
+        words = "; ".join(f"{name} {change}" for name, change in changed.items() if change)
         raise ConfigError(
             f"a folder must hold one comparison; got {out}, which holds another: {words}. Choose another --out"
         )
@@ -106,16 +105,9 @@ def _settings(out: Path) -> dict[str, Any] | None:
         return None
 
 
-def _same(before: Any, now: Any) -> bool:
-    """Whether a setting is as it was; a field that the older multum did not have is not held against it."""
-    if isinstance(before, dict) and isinstance(now, dict):
-        return all(now.get(name) == value for name, value in before.items() if name in now)
-    return before == now
-
-
-def _short(before: Any, now: Any) -> str:
-    """What was and what is, of fields those that differ."""
+def _change(before: Any, now: Any) -> str:
+    """What was and what is, of fields those that differ; a field that the older multum did not have is none of them."""
     if isinstance(before, dict) and isinstance(now, dict):
         names = [name for name, value in before.items() if name in now and now[name] != value]
         return ", ".join(f"{name}={before[name]} instead of {now[name]}" for name in names)
-    return f"{before!r} instead of {now!r}"
+    return "" if before == now else f"{before!r} instead of {now!r}"

@@ -18,7 +18,7 @@ from ..errors import ConfigError, MultumError
 from ..methods import METHODS, Method, parse
 from ..parsing import named
 from ..runs.cells import Cell, spec_of
-from .budget import Budget, at_cost, cost_of, cost_of_network, fit_to_budget, label_of_size
+from .budget import Budget, at_cost, changed_fields, cost_of, cost_of_network, fit_to_budget, label_of_size
 
 __all__ = ["Entry", "Setting", "Wanted", "chosen_methods", "entries_of"]
 
@@ -117,9 +117,8 @@ def _entry(label: str, method: Method, model: str, data: Data, budget: Budget | 
         sized, thinned = fit_to_budget(method, model, data, budget)
     except MultumError as error:
         return Entry(label, method, model, reason=str(error))
-    before, after = dataclasses.asdict(method), dataclasses.asdict(sized)
-    changed = {name for name in after if after[name] != before[name]}
-    return Entry(label_of_size(label, method, model, sized, thinned), sized, thinned, fixed=fixed | changed)
+    fixed |= changed_fields(method, sized).keys()
+    return Entry(label_of_size(label, method, model, sized, thinned), sized, thinned, fixed=fixed)
 
 
 def _control(wanted: Wanted, model: str, data: Data, plain: Sequence[Entry]) -> Entry:

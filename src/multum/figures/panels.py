@@ -18,8 +18,8 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 from .palette import INK, MUTED
 
 __all__ = [
-    *("FLOOR", "PERCENT", "ROUND", "accuracy_axis", "canvas", "ends_inside", "fitted", "log_axis", "log_ticks"),
-    *("multiples", "text_width", "unit_square", "wrapped"),
+    *("FLOOR", "PERCENT", "ROUND", "accuracy_axis", "canvas", "ends_inside", "fitted", "heading", "log_axis"),
+    *("log_ticks", "multiples", "text_width", "unit_square", "wrapped"),
 ]
 
 TITLE, NOTE = 11, 10  # sizes of type
@@ -94,6 +94,11 @@ def multiples(
         middle = left + (panel * columns + GAP * (columns - 1)) / 2
         figure.text(middle / width, 3 / height, x, size=NOTE, color=MUTED, ha="center", va="bottom")
     return figure, drawn
+
+
+def heading(axes: Axes, title: str, **place: Any) -> None:
+    """A panel's title, to the left."""
+    axes.set_title(title, loc="left", color=INK, size=TITLE, weight="bold", **place)
 
 
 def canvas(width: float, height: float) -> Drawing:

@@ -19,6 +19,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..errors import ConfigError
 from ..figures.palette import CONTEXT, GRID, HEAT, INK, MUTED, PAPER, drawing, look
+from ..figures.panels import heading
 from .conditional_variance import ConditionalVariances
 from .landscape import Interpolation, Plane
 from .trajectories import Paths
@@ -47,7 +48,7 @@ def interpolation_plot(lines: Interpolation | Mapping[str, Interpolation]) -> Fi
                 values = getattr(line, measure)
                 style: dict[str, Any] = {"color": look(i).colour, "markersize": 4, "label": name or None}
                 axes.plot(line.t, values, marker="o", markevery=[0, -1], **style)
-            axes.set_title(measure, loc="left", color=INK, size=11, weight="bold")
+            heading(axes, measure)
             axes.set_xlim(-0.03, 1.03)
             axes.set_xticks([0, 0.5, 1], ["first member", "half way", "second member"])
             axes.get_xticklabels()[0].set_horizontalalignment("left")
@@ -81,7 +82,7 @@ def plane_plot(plane: Plane, show: Sequence[str] = ("accuracy", "loss")) -> Figu
         figure, panels = _canvas(len(maps), room=76, ratio=min(max(ratio, 0.4), 1.5))
         for axes, (title, (measure, values)) in zip(panels, maps.items(), strict=True):
             _contours(figure, axes, plane, measure, values)
-            axes.set_title(title, loc="left", color=INK, size=11, weight="bold")
+            heading(axes, title)
     return figure
 
 
@@ -127,12 +128,12 @@ def conditional_variance_plot(variances: ConditionalVariances) -> Figure:
         counts = [shares.max(0)[owner == m] for m in range(members)]
         colours = [look(m).colour for m in range(members)]
         left.hist(counts, edges, stacked=True, color=colours, label=[f"input {m}" for m in range(members)], zorder=2)
-        left.set_title("the prevailing input's share", loc="left", color=INK, size=11, weight="bold")
+        heading(left, "the prevailing input's share")
         left.set_xlabel(f"max V / sum V: {1 / members:.2g} all alike, 1 one alone")
         left.set_ylabel("units")
         left.yaxis.set_major_locator(MaxNLocator(5, integer=True))
         _legend(figure, left, members)
-        right.set_title("every unit", loc="left", color=INK, size=11, weight="bold")
+        heading(right, "every unit")
         dots: dict[str, Any] = {"s": 14, "c": [colours[m] for m in owner], "alpha": 0.6, "linewidths": 0, "zorder": 3}
         if members == 2:
             x, y = _over_layers(variances)[:, heard]

@@ -24,10 +24,10 @@ from ..data import Data
 from ..data.sines import waves
 from ..ensemble import Ensemble
 from ..figures.palette import INK, MUTED, drawing, look
+from ..figures.panels import heading
 from ..metrics.regression import in_units
 from ..outputs.prediction import RegressionPrediction, predict
 from .base import Row
-from .charts.panels import heading
 from .measured import Trained
 from .results import Extra, Line, Picture, mean_and_error
 

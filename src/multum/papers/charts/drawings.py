@@ -17,8 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from ...figures.circles import Circle, circle_radii, draw_circles
 from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle
 from ...figures.formats import count
-from ...figures.palette import HUES, INK, MUTED, PAPER, drawing, look
-from ...figures.panels import PERCENT, ROUND, canvas, log_axis, text_width
+from ...figures.palette import HUES, MUTED, PAPER, drawing, look
+from ...figures.panels import PERCENT, ROUND, canvas, heading, log_axis, text_width
 from ..results import VERDICTS, Ordering, Picture, Result
 from .panels import WIDTH
 
@@ -138,7 +138,7 @@ def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
             axes.xaxis.set_major_locator(MaxNLocator(7, steps=ROUND))
             if grove.share:
                 axes.xaxis.set_major_formatter(PERCENT)
-            axes.set_title(grove.title, loc="left", color=INK, size=11, weight="bold", pad=7)
+            heading(axes, grove.title, pad=7)
             top -= FOOT
         place: dict[str, Any] = {"loc": "lower center", "ncols": len(handles), "frameon": False, "labelcolor": MUTED}
         figure.legend(handles=list(handles), borderaxespad=0.1, **place)

@@ -18,7 +18,7 @@ from matplotlib.transforms import ScaledTranslation
 from ...comparing.reading import value_of
 from ...figures.formats import round_count
 from ...figures.palette import HUES, INK, MUTED, PAPER, Look, drawing, look
-from ...figures.panels import PERCENT, ROUND, log_axis, text_width
+from ...figures.panels import PERCENT, ROUND, heading, log_axis, text_width
 from ...metrics.statistics import over_seeds
 from ..measured import Trained
 
@@ -153,11 +153,6 @@ def legend(figure: Drawing, panels: Sequence[Axes]) -> None:
     figure.set_figheight(figure.get_figheight() + 18 / 72 * (math.ceil(len(entries) / columns) - 1))
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": columns, "frameon": False, "labelcolor": MUTED}
     figure.legend(list(entries.values()), list(entries), **place)
-
-
-def heading(axes: Axes, title: str) -> None:
-    """A panel's title."""
-    axes.set_title(title, loc="left", color=INK, size=11, weight="bold")
 
 
 def along(axes: Axes, panel: Panel) -> None:
