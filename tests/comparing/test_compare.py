@@ -18,8 +18,7 @@ from multum import files
 from multum.comparing.compare import _corruptions
 from multum.errors import ConfigError, DataError, FileError
 from multum.runs import pool as runners
-from multum.runs.cells import Cell
-from multum.runs.work import RESULT
+from multum.runs.cells import RESULT, Cell
 
 QUICK: dict[str, Any] = {"seeds": 2, "epochs": 1, "shift": "none", "tune": 0, "threads": 1}
 QUICK["recipe"] = {"batch_size": 256}

@@ -16,9 +16,9 @@ import multum
 from multum import reports
 from multum.comparing.final import COMPARISON
 from multum.errors import ConfigError
+from multum.runs.cells import RESULT
 from multum.runs.folder import open_run
 from multum.runs.predict import predict_run
-from multum.runs.work import RESULT
 
 QUICK: dict[str, Any] = {"seeds": 1, "epochs": 1, "shift": "none", "tune": 0, "threads": 1}
 QUICK["recipe"] = {"batch_size": 256}
@@ -107,16 +107,16 @@ def test_where_nothing_was_held_out_the_final_model_is_there_already(tmp_path: P
 
 
 def test_a_final_model_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from multum.runs import work
+    from multum.runs import cells
 
-    train_on = work.train_on
+    train_on = cells.train_on
 
     def failing(source: Any, data: str, *rest: Any, **options: Any) -> Any:
         if data == "digits":
             raise RuntimeError("made to fail")
         return train_on(source, data, *rest, **options)
 
-    monkeypatch.setattr(work, "train_on", failing)
+    monkeypatch.setattr(cells, "train_on", failing)
     document = compared(tmp_path, final=True)
     assert document["final"]["status"] == "failed" and "made to fail" in document["advice"]["notes"][-1]
 

@@ -10,8 +10,7 @@ import torch
 import multum
 from multum.comparing.advice import advise
 from multum.comparing.gather import rows_of
-from multum.runs.cells import Cell
-from multum.runs.work import Finished
+from multum.runs.cells import Cell, Finished
 
 SEEDS = (0, 1, 2)
 

@@ -15,8 +15,7 @@ import multum
 from multum.comparing import tuning
 from multum.comparing.planning import Entry, Setting
 from multum.comparing.tuning import FOLDER, ladder, tune
-from multum.runs.cells import Cell
-from multum.runs.work import EXAMPLES, RESULT, Finished, Outcome
+from multum.runs.cells import EXAMPLES, RESULT, Cell, Finished, Outcome
 
 SETTING = Setting("digits", "f", 0, ("ood",), ("fog",), 10, {"epochs": 8})
 Score = Callable[[Cell], float | None]

@@ -9,7 +9,7 @@ import multum
 from multum.comparing.trained import is_coarse, is_one_model
 from multum.metrics.evaluate import measure
 from multum.metrics.one_model import NOISE, own_noise
-from multum.runs.work import Finished
+from multum.runs.cells import Finished
 
 
 def ensemble(data: multum.Data, *, copies: bool, method: multum.methods.Method | None = None) -> multum.Ensemble:

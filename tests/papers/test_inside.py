@@ -25,7 +25,7 @@ from multum.papers.bias import decomposed, jackknife
 from multum.papers.measured import Trained
 from multum.papers.packed import TABLES
 from multum.papers.results import Extra, Line, Result
-from multum.runs.work import work
+from multum.runs.cells import work
 from multum.training.checkpoint import states
 
 RECIPE = {"epochs": 2, "lr": 0.1, "batch_size": 64, "optimizer": "sgd", "weight_decay": 0.0}

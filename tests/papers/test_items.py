@@ -17,7 +17,7 @@ from multum.papers import ITEMS, catalogue, find
 from multum.papers.base import SCALES, STATUSES, Item, Row, Run
 from multum.papers.counting import COLUMNS, build, cost_of, plan, training_macs
 from multum.papers.exact import exact, has_exact
-from multum.papers.printed import Printed, table
+from multum.papers.results import Printed, table
 from multum.training.recipe import Recipe
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden.json").read_text())

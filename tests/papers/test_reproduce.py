@@ -19,13 +19,11 @@ from multum import cli
 from multum.errors import ConfigError, DataError
 from multum.papers import ITEMS, find, show
 from multum.papers import reproduce as module
-from multum.papers.base import Item, Row, Run
+from multum.papers.base import FACTS, Facts, Item, Row, Run
 from multum.papers.counting import plan
-from multum.papers.facts import FACTS, Facts
 from multum.papers.measured import COLUMNS, Trained, lines, orderings
 from multum.papers.pages import page, summary, write_pages
-from multum.papers.printed import table
-from multum.papers.results import Ordering
+from multum.papers.results import Ordering, table
 from multum.runs import pool as runners
 
 RECIPE = {"epochs": 1, "batch_size": 256, "lr": 0.01}

@@ -19,13 +19,12 @@ import multum
 from multum import files
 from multum.comparing.document import _kept_latencies, _latencies
 from multum.errors import FileError, MultumError
+from multum.runs import cells as working
 from multum.runs import pool
-from multum.runs import work as working
-from multum.runs.cells import Cell
+from multum.runs.cells import EXAMPLES, RESULT, Cell, finished, is_done, work
 from multum.runs.folder import open_run
 from multum.runs.pool import run_cells
 from multum.runs.train import train
-from multum.runs.work import EXAMPLES, RESULT, finished, is_done, work
 
 RECIPE = {"epochs": 1, "batch_size": 256}
 FIRST, SECOND = (Cell("single", s, "digits#first=300", "small-cnn", multum.Single(), RECIPE) for s in (0, 1))

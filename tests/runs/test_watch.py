@@ -8,9 +8,8 @@ from pathlib import Path
 from rich.console import Console
 
 import multum
-from multum.runs.cells import Cell
+from multum.runs.cells import Cell, Outcome
 from multum.runs.watch import Watch
-from multum.runs.work import Outcome
 
 
 def cells(seeds: int, *data: str) -> list[Cell]:

@@ -13,9 +13,8 @@ from typing import Any
 
 from ..metrics.one_model import NOISE
 from .budget import Budget
-from .certainty import against, is_better, is_worse, sure_of, unsure_of
 from .reading import PRICES, Row, cost_of, is_single, mean_of, named, nll, price, quality
-from .versus import Versus, decides
+from .versus import Versus, against, decides, is_better, is_worse, sure_of, unsure_of
 
 __all__ = ["advise"]
 

@@ -22,13 +22,12 @@ from ..data.sources import Data, Part, load_data, load_examples, selected
 from ..errors import ConfigError
 from ..files import locked, plain, prepare_folder
 from ..methods import Method
-from ..runs.cells import Cell
+from ..runs.cells import Cell, Outcome
 from ..runs.defaults import default_recipe
 from ..runs.machine import jobs_and_threads
 from ..runs.networks import full_name, keep_network
 from ..runs.pool import Runner, run_cells, runner_for
 from ..runs.train import held_out_by_default, print_guesses
-from ..runs.work import Outcome
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of, cost_of_network
 from .document import document_of

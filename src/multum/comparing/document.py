@@ -14,10 +14,9 @@ from ..data.sources import Data
 from ..errors import FileError
 from ..files import read_json, write_json
 from ..metrics.speed import compare_speed
-from ..runs.cells import Cell
+from ..runs.cells import Cell, Finished, Outcome, finished
 from ..runs.folder import RunFolder
 from ..runs.machine import machine, versions
-from ..runs.work import Finished, Outcome, finished
 from .advice import advise
 from .budget import Budget
 from .gather import Results, rows_of

@@ -12,8 +12,7 @@ from ..data.names import selection
 from ..data.sources import load_data
 from ..errors import ConfigError, FileError
 from ..files import plain, read_json, write_json
-from ..runs.cells import Cell
-from ..runs.work import Outcome, finished
+from ..runs.cells import Cell, Outcome, finished
 
 __all__ = ["claim", "class_notes", "train_final"]
 

@@ -9,8 +9,7 @@ from typing import Any
 from ..metrics.computations import Mean
 from ..metrics.registry import CLASSES
 from ..metrics.statistics import over_seeds
-from ..runs.cells import Cell, spec_of
-from ..runs.work import Finished
+from ..runs.cells import Cell, Finished, spec_of
 from .reading import Column, columns, columns_of, is_single, mean_of, value_of
 from .trained import converged, is_coarse, is_one_model, learned_share, worth_of, yardstick
 from .versus import DECIDES, Versus, decides, margin_of

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..metrics.differences import Differences
 from ..metrics.one_model import MEMBERS, SELF
-from ..runs.work import Finished
+from ..runs.cells import Finished
 from ..training.recipe import Recipe
 from ..training.stopping import still_falling
 from .versus import DECIDES

@@ -21,9 +21,8 @@ from typing import Any
 
 from ..errors import ConfigError, MultumError
 from ..files import prepare_folder
-from ..runs.cells import Cell
+from ..runs.cells import Cell, Outcome, finished
 from ..runs.networks import keep_network
-from ..runs.work import Outcome, finished
 from .planning import Entry, Setting
 
 __all__ = ["FOLDER", "Fits", "RunCells", "ladder", "tune"]

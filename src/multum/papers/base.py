@@ -11,19 +11,23 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..errors import ConfigError, did_you_mean
+from ..data.names import selection
+from ..errors import ConfigError, DataError, did_you_mean
 from ..methods import Method
 from ..parsing import named
 from ..runs.cells import Cell, spec_of
 from ..training.recipe import Recipe
-from .facts import facts_of
-from .printed import Remarks, Table
+from .results import Remarks, Table
 
 if TYPE_CHECKING:
     from .measured import Trained
     from .results import Extra, Line, Picture
 
-__all__ = ["NEEDS_IMAGENET", "PAPERS", "SCALES", "STATUSES", "Item", "Row", "Run", "item"]
+__all__ = [
+    *("FACTS", "NEEDS_IMAGENET", "PAPERS", "SCALES", "STATUSES", "UCI", "Facts", "Item", "Row", "Run", "facts_of"),
+    "item",
+]
+
 
 SCALES = ("paper", "cpu")
 PAPERS = {
@@ -199,3 +203,59 @@ def _reductions(paper: Sequence[Row], here: Sequence[Row]) -> tuple[str, ...]:
     if len(here) < len(paper):
         sentences.append(f"rows: {len(here)} here, {len(paper)} in the paper")
     return tuple(sentences)
+
+
+# Sizes of the papers' data sets, so that a Run can be built and priced where the data is not.
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Shape of one example, outputs of a network for it, and examples to train on."""
+
+    shape: tuple[int, ...]
+    outputs: int
+    train: int
+    test: int
+
+    def alike(self) -> Facts:
+        """The same for all data that networks cannot tell apart by its shape."""
+        return replace(self, train=0, test=0)
+
+    @property
+    def is_image(self) -> bool:
+        return len(self.shape) == 3
+
+
+# name: columns, training and test rows of a split, splits
+UCI = {
+    "boston": (13, 455, 51, 20),
+    "concrete": (8, 927, 103, 20),
+    "energy": (8, 691, 77, 20),
+    "kin8nm": (8, 7373, 819, 20),
+    "naval": (16, 10741, 1193, 20),
+    "power": (4, 8611, 957, 20),
+    "protein": (9, 41157, 4573, 5),
+    "wine_red": (11, 1439, 160, 20),
+    "yacht": (6, 277, 31, 20),
+}
+
+FACTS = {
+    "cifar10": Facts((3, 32, 32), 10, 50_000, 10_000),
+    "cifar100": Facts((3, 32, 32), 100, 50_000, 10_000),
+    "fashion_mnist": Facts((1, 28, 28), 10, 60_000, 10_000),
+    "imagenet": Facts((3, 224, 224), 1000, 1_281_167, 50_000),
+    "sines": Facts((1,), 2, 64, 3000),
+    **{f"uci_{name}": Facts((columns,), 2, train, test) for name, (columns, train, test, _) in UCI.items()},
+}
+
+
+def facts_of(data: str) -> Facts:
+    """The sizes of a data set by name.
+
+    >>> facts_of("cifar100").outputs
+    100
+    """
+    name = selection(data)[0]
+    if name not in FACTS:
+        raise DataError(f"an item's data must have known sizes; got {data!r}. {did_you_mean(name, FACTS)}")
+    return FACTS[name]

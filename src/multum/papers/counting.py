@@ -18,8 +18,7 @@ from ..building import ensemble
 from ..ensemble import Ensemble
 from ..methods import Method, Single
 from ..metrics.cost import Cost, cost
-from .base import Row, Run
-from .facts import Facts, facts_of
+from .base import Facts, Row, Run, facts_of
 
 __all__ = ["A100_RATE", "COLUMNS", "CPU_RATE", "Plan", "PlannedRow", "build", "cost_of", "plan", "training_macs"]
 

@@ -12,7 +12,7 @@ from .basins import embeddings
 from .charts.items import constant_rate, nested_chart
 from .exact import hypernet_size, nested
 from .inside import own_statistics
-from .printed import Table, read
+from .results import Table, read
 from .settings import SGD, cpu_rows, rows
 
 TABLES, REMARKS, DEPARTS = read("hypernet")

@@ -14,9 +14,8 @@ from ..data.sources import Data, load_data
 from ..ensemble import Ensemble
 from ..errors import TrainingError
 from ..metrics.statistics import over_seeds
-from ..runs.cells import Cell
+from ..runs.cells import Cell, Outcome, finished
 from ..runs.folder import RunFolder
-from ..runs.work import Outcome, finished
 from .base import Run
 from .results import LOWER, Line, Ordering, compared, line_over_seeds, ordered
 

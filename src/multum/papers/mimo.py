@@ -13,7 +13,7 @@ from .basins import subnetworks
 from .bias import bias_and_variance
 from .charts.items import diversity, sweep, together
 from .inside import by_sparsity, listening, paths
-from .printed import read
+from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
 __all__ = ["cifar_rows"]

@@ -11,7 +11,7 @@ from .base import NEEDS_IMAGENET, Row, Run, item
 from .basins import between
 from .charts.items import scaling
 from .exact import allocation
-from .printed import read
+from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
 TABLES, REMARKS, DEPARTS = read("mixture")

@@ -9,12 +9,11 @@ from typing import Any
 
 from ..methods import BatchEnsemble, Deep, Masksembles, Method, Mimo, Packed, Single
 from ..methods.batch_ensemble import SHORTCUTS
-from .base import NEEDS_IMAGENET, Row, Run, item
+from .base import NEEDS_IMAGENET, UCI, Row, Run, item
 from .charts.items import circles, divergence_chart, regressions, shift_chart, sweep, together
 from .exact import divergence, grouped, params, settings
-from .facts import UCI
 from .inside import speeds
-from .printed import Table, read
+from .results import Table, read
 from .settings import A3, CIFAR_C, IMAGENET_LACKS, SGD, cpu_rows, rows
 
 __all__ = ["cifar_rows"]

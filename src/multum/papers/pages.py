@@ -11,8 +11,7 @@ from typing import Any
 
 from ..figures.tables import markdown_table
 from ..files import write_text
-from .printed import Printed
-from .results import FORMAT, VERDICTS
+from .results import FORMAT, VERDICTS, Printed
 
 __all__ = ["SHOWN", "line_cells", "ordering_cells", "page", "remarked", "summary", "write_pages"]
 

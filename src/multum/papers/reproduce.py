@@ -13,10 +13,9 @@ from ..data.sources import load_data, load_examples
 from ..errors import ConfigError, DataError
 from ..figures import svg
 from ..files import locked, plain, prepare_folder, write_json
-from ..runs.cells import Cell
+from ..runs.cells import Cell, Outcome, is_done
 from ..runs.machine import machine, versions
 from ..runs.pool import Runner, run_cells, runner_for
-from ..runs.work import Outcome, is_done
 from . import find
 from .base import NEEDS_IMAGENET, Item, Run
 from .charts.drawings import ordering_chart

@@ -18,9 +18,8 @@ from ..errors import ConfigError, first_line
 from ..files import write_bytes
 from ..memory import keep_memory
 from ..training.interrupt import Stopped
-from .cells import Cell
+from .cells import RESULT, Cell, Outcome, set_damaged_aside, work
 from .watch import Watch
-from .work import RESULT, Outcome, set_damaged_aside, work
 
 __all__ = ["Begun", "Runner", "here", "on_ray", "processes", "run_cells", "runner_for"]
 
@@ -42,7 +41,7 @@ def processes(cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs
     context = multiprocessing.get_context("forkserver")
     # Imported once for all cells: what training imports when it begins, and what reading this data took here.
     readers = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
-    context.set_forkserver_preload(["multum.runs.work", "lightning_fabric", "torch._dynamo", *readers])
+    context.set_forkserver_preload(["multum.runs.cells", "lightning_fabric", "torch._dynamo", *readers])
     waiting, running = list(cells), dict[Any, tuple[Any, Cell]]()
     try:
         while waiting or running:

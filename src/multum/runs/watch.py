@@ -14,8 +14,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from .cells import Cell
-from .work import Outcome, is_done
+from .cells import Cell, Outcome, is_done
 
 __all__ = ["Watch"]
 

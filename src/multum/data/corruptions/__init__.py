@@ -23,15 +23,21 @@ from torch import Tensor
 
 from ...errors import ConfigError, DataError, did_you_mean
 from .filters import Draws
-from .pixels import brightness, contrast, gaussian_noise, impulse_noise, saturate, shot_noise, speckle_noise
-from .shapes import (
+from .pixels import (
+    brightness,
+    contrast,
     defocus_blur,
     elastic_transform,
     gaussian_blur,
+    gaussian_noise,
     glass_blur,
+    impulse_noise,
     jpeg_compression,
     motion_blur,
     pixelate,
+    saturate,
+    shot_noise,
+    speckle_noise,
     zoom_blur,
 )
 from .weather import fog, frost, snow, spatter
