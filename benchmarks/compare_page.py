@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from multum.comparing.columns import columns
+from multum.comparing.reading import columns
 from multum.figures.formats import NOTHING, heading, shown, sized
 from multum.figures.tables import markdown_table
 from multum.files import read_json, write_text
