@@ -169,9 +169,8 @@ def _add_worth(rows: Sequence[dict[str, Any]], results: Results, versus: Versus 
     largest = max(deep, key=lambda row: row["members"])
     curves = [cell.result["curves"].get("by_members") for cell in results[largest["label"]].values()]
     curve = yardstick([c for c in curves if c], margin) if all(curves) else None
-    single = next((row for row in rows if is_single(row)), None)
-    known = single is not None and DECIDES in single["values"]
-    if curve is None or (known and mean_of(single, DECIDES) < curve[-1] + margin):
+    singles = [mean_of(row, DECIDES) for row in rows if is_single(row) and DECIDES in row["values"]]
+    if curve is None or any(nll < curve[-1] + margin for nll in singles[:1]):
         return  # where several networks are no better than the one, nothing is worth several
     for row in rows:
         if row["label"] not in versus.labels:
