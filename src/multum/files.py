@@ -22,20 +22,8 @@ from torch import Tensor
 from .errors import FileError, first_line
 
 __all__ = [
-    "atomic",
-    "checksum",
-    "dumps",
-    "explained",
-    "locked",
-    "plain",
-    "prepare_folder",
-    "read_json",
-    "set_aside",
-    "signature",
-    "write_bytes",
-    "write_json",
-    "write_tensors",
-    "write_text",
+    *("atomic", "checksum", "dumps", "explained", "locked", "plain", "prepare_folder", "read_json", "set_aside"),
+    *("signature", "write_bytes", "write_json", "write_tensors", "write_text"),
 ]
 
 

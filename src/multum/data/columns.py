@@ -25,14 +25,7 @@ from ..errors import DataError
 from .names import listed
 
 __all__ = [
-    "Column",
-    "Numbers",
-    "as_numbers",
-    "as_words",
-    "decimal_commas",
-    "fit_column",
-    "in_order",
-    "is_category",
+    *("Column", "Numbers", "as_numbers", "as_words", "decimal_commas", "fit_column", "in_order", "is_category"),
     "point_out",
 ]
 

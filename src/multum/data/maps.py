@@ -30,16 +30,8 @@ from ..files import atomic, explained
 from .lazy import Lazy
 
 __all__ = [
-    "IN_MEMORY",
-    "Mapped",
-    "MappedFile",
-    "NewFile",
-    "cache_path",
-    "cached_array",
-    "digest_of",
-    "has_room",
-    "mapped_file",
-    "read_npz",
+    *("IN_MEMORY", "Mapped", "MappedFile", "NewFile", "cache_path", "cached_array", "digest_of", "has_room"),
+    *("mapped_file", "read_npz"),
 ]
 
 IN_MEMORY = 2**28  # bytes up to which an array is read into memory

@@ -41,12 +41,7 @@ from .registry import CLASSES, NUMBERS, computed
 from .regression import in_units
 
 __all__ = [
-    "Accumulator",
-    "classification_metrics",
-    "detection",
-    "diversity_metrics",
-    "per_member",
-    "regression_metrics",
+    *("Accumulator", "classification_metrics", "detection", "diversity_metrics", "per_member", "regression_metrics"),
 ]
 
 

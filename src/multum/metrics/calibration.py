@@ -26,22 +26,11 @@ from torch import Tensor
 from ..errors import MetricError
 from ..outputs.prediction import Prediction
 from .inputs import check_choice, check_confidence, check_correct, check_labels, check_prediction
-from .temperatures import BOUNDS, held_out_nll
+from .temperatures import BOUNDS
 
 __all__ = [
-    "BOUNDS",
-    "ReliabilityCurve",
-    "Temperature",
-    "adaptive_ece",
-    "bin_sums",
-    "curve_of_sums",
-    "ece",
-    "ece_of_sums",
-    "fit_temperature",
-    "held_out_nll",
-    "last_of_ties",
-    "reliability_curve",
-    "share_ties",
+    *("BOUNDS", "ReliabilityCurve", "Temperature", "adaptive_ece", "bin_sums", "curve_of_sums", "ece", "ece_of_sums"),
+    *("fit_temperature", "held_out_nll", "last_of_ties", "reliability_curve", "share_ties"),
 ]
 
 POOLING = ("before", "after")

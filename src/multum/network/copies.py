@@ -11,19 +11,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 __all__ = [
-    "arguments",
-    "drawn",
-    "fold_rows",
-    "full_copy",
-    "name_in",
-    "on_meta",
-    "own_tensors",
-    "run",
-    "skeleton",
-    "tensors_of",
-    "trial_copy",
-    "two_rows",
-    "unwritten",
+    *("arguments", "drawn", "fold_rows", "full_copy", "name_in", "on_meta", "own_tensors", "run", "skeleton"),
+    *("tensors_of", "trial_copy", "two_rows", "unwritten"),
 ]
 
 

@@ -21,15 +21,10 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data.given import as_tensor, batches_of
 from ..errors import ConfigError, did_you_mean
-from .regression import RegressionPrediction, at_least_float32, check_stacked, mean_and_variance
+from .regression import RegressionPrediction, at_least_float32, check_stacked
 
 __all__ = [
-    "Prediction",
-    "RegressionPrediction",
-    "at_least_float32",
-    "eval_mode",
-    "like_weights",
-    "mean_and_variance",
+    *("Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "like_weights", "mean_and_variance"),
     "predict",
 ]
 

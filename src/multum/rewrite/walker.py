@@ -19,19 +19,8 @@ from ..errors import ConfigError, did_you_mean
 from ..network.copies import tensors_of
 
 __all__ = [
-    "LAYERS",
-    "Edit",
-    "MemberLayer",
-    "apply",
-    "computed",
-    "fold",
-    "install",
-    "is_plain",
-    "layer",
-    "names_of",
-    "reset",
-    "seeded",
-    "variant",
+    *("LAYERS", "Edit", "MemberLayer", "apply", "computed", "fold", "install", "is_plain", "layer", "names_of"),
+    *("reset", "seeded", "variant"),
 ]
 
 

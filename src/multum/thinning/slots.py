@@ -16,17 +16,7 @@ from torch import Tensor
 from ..network.trace import Traced, Tracer
 
 __all__ = [
-    "FIXED",
-    "WILD",
-    "Ties",
-    "along",
-    "compact",
-    "is_wild",
-    "numbers_in",
-    "slots_of",
-    "spread",
-    "stored",
-    "varies",
+    *("FIXED", "WILD", "Ties", "along", "compact", "is_wild", "numbers_in", "slots_of", "spread", "stored", "varies"),
     "vector",
 ]
 

@@ -13,18 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 __all__ = [
-    "Draws",
-    "blur",
-    "bordered",
-    "correlate",
-    "luminance",
-    "motion",
-    "resampled",
-    "separable",
-    "to_bytes",
-    "unit",
-    "zoom_taps",
-    "zoomed",
+    *("Draws", "blur", "bordered", "correlate", "luminance", "motion", "resampled", "separable", "to_bytes", "unit"),
+    *("zoom_taps", "zoomed"),
 ]
 
 NEGLIGIBLE = 1e-9  # a filter weight below this moves a pixel by less than a millionth of a grey level
