@@ -61,7 +61,7 @@ def test_the_same_rows_of_a_csv_file_are_the_same_examples(tmp_path: Path) -> No
     frame = pd.DataFrame({"job": words, "gain": there["x_num"][:, 1], "age": there["x_num"][:, 0]})
     frame[there["part"] == 2].to_csv(tmp_path / "new.csv", index=False)
     assert data.table is not None
-    torch.testing.assert_close(data.table.encode(data.table.read(tmp_path / "new.csv")), data.test.x)
+    torch.testing.assert_close(data.table.encode(next(data.table.frames(tmp_path / "new.csv"))), data.test.x)
 
 
 def test_a_regression_and_codes_without_words(tmp_path: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_name_and_a_seed_give_the_same_data_and_new_rows_the_same_encoding(tmp
     assert a.train.x.shape == c.train.x.shape and not torch.equal(a.train.x, c.train.x)
     new = people(seed=9, rows=7).drop(columns="sort")
     saved(new, tmp_path / "new.csv")
-    assert torch.equal(a.table.encode(a.table.read(tmp_path / "new.csv")), a.table.encode(new))
+    assert torch.equal(a.table.encode(next(a.table.frames(tmp_path / "new.csv"))), a.table.encode(new))
     assert a.table.encode(new.iloc[:, ::-1]).equal(a.table.encode(new))  # columns by name, not by place
     gaps = new.assign(age=np.nan, job=None)
     encoded = a.table.encode(gaps)

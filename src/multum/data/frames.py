@@ -14,7 +14,7 @@ import pandas as pd
 from ..errors import DataError
 from .names import listed
 
-__all__ = ["STDIN", "is_parquet", "read_frame", "read_frames"]
+__all__ = ["STDIN", "check_columns", "is_parquet", "read_frame", "read_frames"]
 
 STDIN = Path("-")  # csv rows from standard input
 
@@ -66,6 +66,18 @@ def read_frames(
 def is_parquet(path: Path, said: bool) -> bool:
     """Whether a table is read as parquet: where its name says so, or its ending."""
     return said or path.suffix.lower() in (".parquet", ".pq")
+
+
+def check_columns(path: Path, test: pd.DataFrame, train: pd.DataFrame) -> None:
+    """Refuse a test file with other columns than the training file's."""
+    absent = [c for c in train.columns if c not in test.columns]
+    new = [c for c in test.columns if c not in train.columns]
+    if absent or new:
+        said = [f"lacks {listed(absent)}"] * bool(absent) + [f"has {listed(new)} besides"] * bool(new)
+        raise DataError(
+            f"a test file must have the columns of the training file; {path} {' and '.join(said)}. "
+            "Name them alike, or drop=COLUMN"
+        )
 
 
 def _check_names(path: Path, names: list[str]) -> None:

@@ -28,7 +28,7 @@ from torch import Tensor
 from ..errors import DataError, did_you_mean
 from .big_frames import encoded, ids_of, read_table
 from .columns import Column, as_numbers, as_words, decimal_commas, fit_columns, in_order, is_category, point_out
-from .frames import read_frames
+from .frames import check_columns, read_frames
 from .names import listed, place_and_fields
 from .parts import Data, Part, assembled, split
 
@@ -73,12 +73,8 @@ class Table:
         """Which of them are zeros and ones."""
         return tuple(flag for column in self.columns for flag in column.indicators)
 
-    def read(self, path: str | Path) -> pd.DataFrame:
-        """A file of rows written as the training file is."""
-        return next(self.frames(Path(path)))
-
     def frames(self, path: Path, rows: int | None = None, *, parquet: bool = False) -> Iterator[pd.DataFrame]:
-        """The same, so many rows at a time; what was text in training stays text."""
+        """A file of rows written as the training file is, so many at a time; what was text in training stays text."""
         text = [c.name for c in self.columns if c.categories is not None and not {*c.categories} <= {"True", "False"}]
         return read_frames(path, self.sep, self.decimal, parquet=parquet, rows=rows, text=text)
 
@@ -194,7 +190,7 @@ def load(place: str, name: str, seed: int) -> Data:
     if "test" in fields:
         test_path = Path(fields["test"]).expanduser()
         test_frame = read_table(test_path, sep, decimal, parquet=parquet).drop(columns=[*left_out], errors="ignore")
-        _check_columns(test_path, test_frame, frame)
+        check_columns(test_path, test_frame, frame)
         total, test_frame = total + len(test_frame), test_frame[test_frame[targets].notna().all(axis=1)]
         test_y = _all_targets(test_frame[targets], classes)
     else:
@@ -221,16 +217,15 @@ def load(place: str, name: str, seed: int) -> Data:
     return assembled(name, task, train_part, test_part, classes=classes, table=table, **more)
 
 
-def _column(text: str, frame: pd.DataFrame, field: str) -> str:
-    if text in frame.columns:
-        return text
-    alike = [column for column in frame.columns if column.lower() == text.lower()]
-    hint = f"Did you mean {alike[0]}?" if alike else did_you_mean(text, frame.columns)
-    raise DataError(f"{field} must name a column of the table, as its first line does; got {text!r}. {hint}")
-
-
 def _columns(text: str, frame: pd.DataFrame, field: str) -> list[str]:
-    return [text] if text in frame.columns else [_column(part, frame, field) for part in text.split("+")]
+    """The columns that a field names, joined by +."""
+    names = [text] if text in frame.columns else text.split("+")
+    for name in names:
+        if name not in frame.columns:
+            alike = [column for column in frame.columns if column.lower() == name.lower()]
+            hint = f"Did you mean {alike[0]}?" if alike else did_you_mean(name, frame.columns)
+            raise DataError(f"{field} must name a column of the table, as its first line does; got {name!r}. {hint}")
+    return names
 
 
 def _check_copies(target: str, frame: pd.DataFrame) -> None:
@@ -302,14 +297,3 @@ def _targets(target: pd.Series, classes: tuple[str, ...]) -> Tensor:
         )
     place = np.array([classes.index(word) for word in words], dtype=np.int64)
     return torch.from_numpy(place[codes])
-
-
-def _check_columns(path: Path, test: pd.DataFrame, train: pd.DataFrame) -> None:
-    absent = [c for c in train.columns if c not in test.columns]
-    new = [c for c in test.columns if c not in train.columns]
-    if absent or new:
-        said = [f"lacks {listed(absent)}"] * bool(absent) + [f"has {listed(new)} besides"] * bool(new)
-        raise DataError(
-            f"a test file must have the columns of the training file; {path} {' and '.join(said)}. "
-            "Name them alike, or drop=COLUMN"
-        )
