@@ -14,10 +14,10 @@ from multum.data import Data, Part
 from multum.errors import MetricError
 from multum.metrics import calibrated, temperatures
 from multum.metrics.aggregate import classification_metrics
-from multum.metrics.calibration import fit_temperature, held_out_nll
+from multum.metrics.calibration import fit_temperature
 from multum.metrics.evaluate import measure
 from multum.metrics.regression import example_nll
-from multum.metrics.temperatures import FOLDS, Temperatures, fold_ids, nll_of_sizes, scaled, subsets
+from multum.metrics.temperatures import FOLDS, Temperatures, fold_ids, held_out_nll, nll_of_sizes, scaled, subsets
 from multum.outputs.prediction import Prediction, RegressionPrediction
 
 VALIDATION, TEST = "validation part", "cross-validation on the test part"

@@ -17,7 +17,8 @@ from multum.errors import ConfigError
 from multum.metrics.aggregate import diversity_metrics
 from multum.outputs import prediction as module
 from multum.outputs import regression
-from multum.outputs.prediction import Prediction, RegressionPrediction, mean_and_variance, predict
+from multum.outputs.prediction import Prediction, RegressionPrediction, predict
+from multum.outputs.regression import mean_and_variance
 
 SUMMARIES = ("confidence", "entropy", "mutual_information", "variation_ratio", "labels")
 FOUR_MEMBERS = torch.tensor([[0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.1, 0.8, 0.1], [0.5, 0.4, 0.1]], dtype=torch.float64)

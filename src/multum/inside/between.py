@@ -19,7 +19,7 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from ..executors import EXECUTORS, REFERENCE, default
 from ..network.copies import tensors_of, trial_copy
-from ..outputs.prediction import at_least_float32, mean_and_variance
+from ..outputs.regression import at_least_float32, mean_and_variance
 from ..rewrite.folded import MimoHead, MimoStem
 from ..rewrite.norm import NORMS
 

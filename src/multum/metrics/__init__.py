@@ -18,15 +18,7 @@ from .aggregate import (
     per_member,
     regression_metrics,
 )
-from .calibration import (
-    ReliabilityCurve,
-    Temperature,
-    adaptive_ece,
-    ece,
-    fit_temperature,
-    held_out_nll,
-    reliability_curve,
-)
+from .calibration import ReliabilityCurve, Temperature, adaptive_ece, ece, fit_temperature, reliability_curve
 from .classification import accuracy, brier, example_brier, example_correct, example_nll, nll
 from .conformal import ConformalIntervals, ConformalSets, conformal_quantile, fit_intervals, fit_sets
 from .differences import Difference, Differences
@@ -38,6 +30,7 @@ from .regression import QuantileCurve, coverage, in_units, mean_width, pit, quan
 from .selective import Abstention, RiskCoverage, aurc, fit_abstention, risk_coverage
 from .speed import Speed, Speeds, compare_speed
 from .statistics import Comparison, Seeds, over_seeds, paired_t
+from .temperatures import held_out_nll
 
 __all__ = [
     "METRICS",

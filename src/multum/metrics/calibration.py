@@ -30,7 +30,7 @@ from .temperatures import BOUNDS
 
 __all__ = [
     *("BOUNDS", "ReliabilityCurve", "Temperature", "adaptive_ece", "bin_sums", "curve_of_sums", "ece", "ece_of_sums"),
-    *("fit_temperature", "held_out_nll", "last_of_ties", "reliability_curve", "share_ties"),
+    *("fit_temperature", "last_of_ties", "reliability_curve", "share_ties"),
 ]
 
 POOLING = ("before", "after")

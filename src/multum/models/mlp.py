@@ -64,7 +64,7 @@ class PiecewiseLinear(nn.Module):
     """Numbers as positions in bins (Gorishniy et al., 2022, "On embeddings for numerical features"); the rest as it is.
 
     Bin b = 1..B of a number x has the value clamp((x - e_{b-1}) / (e_b - e_{b-1}), 0, 1). The edges e are quantiles of
-    the normal distribution, and so those of the data, which is scaled to it (`multum.data.preparation`): the network needs
+    the normal distribution, and so those of the data, which is scaled to it (data/preparation.py): the network needs
     no data to be built. What a linear layer makes of it is any function of each number that is linear in the bins.
 
     **Shape**: [batch, columns] -> [batch, columns + B * numbers], the columns themselves first.

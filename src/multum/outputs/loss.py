@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import ConfigError, did_you_mean
-from .prediction import at_least_float32, mean_and_variance
+from .regression import at_least_float32, mean_and_variance
 
 __all__ = ["ClassLoss", "Criterion", "loss"]
 

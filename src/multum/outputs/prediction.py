@@ -23,10 +23,7 @@ from ..data.given import as_tensor, batches_of
 from ..errors import ConfigError, did_you_mean
 from .regression import RegressionPrediction, at_least_float32, check_stacked
 
-__all__ = [
-    *("Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "like_weights", "mean_and_variance"),
-    "predict",
-]
+__all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "like_weights", "predict"]
 
 
 @overload

@@ -33,9 +33,9 @@ from ..data.sources import Part, load_data
 from ..errors import FileError, MultumError, TrainingError, first_line
 from ..files import checksum, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
 from ..methods import Method
-from ..metrics.calibration import held_out_nll
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
+from ..metrics.temperatures import held_out_nll
 from ..training.recipe import Recipe
 from .folder import RunFolder, digest
 from .train import train_on
