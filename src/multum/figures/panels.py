@@ -13,13 +13,14 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure as Drawing
 from matplotlib.font_manager import FontProperties
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from .palette import INK, MUTED
 
 __all__ = [
-    *("FLOOR", "PERCENT", "ROUND", "accuracy_axis", "canvas", "ends_inside", "fitted", "heading", "log_axis"),
-    *("log_ticks", "multiples", "text_width", "unit_square", "wrapped"),
+    *("FLOOR", "PERCENT", "ROUND", "accuracy_axis", "axes_at", "canvas", "ends_inside", "fitted", "heading"),
+    *("log_axis", "log_ticks", "multiples", "side_by_side", "text_width", "unit_square", "wrapped"),
 ]
 
 TITLE, NOTE = 11, 10  # sizes of type
@@ -74,11 +75,8 @@ def multiples(
     for i, (head, note) in enumerate(zip(heads, notes, strict=True)):
         row, column = divmod(i, columns)
         corner = left + column * (panel + GAP), height - above - row * step - top - high
-        axes = figure.add_axes(
-            (corner[0] / width, corner[1] / height, panel / width, high / height),
-            sharex=drawn[0] if drawn and shared else None,
-            sharey=drawn[0] if drawn and shared else None,
-        )
+        first = drawn[0] if drawn and shared else None
+        axes = axes_at(figure, *corner, panel, high, sharex=first, sharey=first)
         axes.tick_params(labelleft=column == 0, labelbottom=i + columns >= n)
         place: dict[str, Any] = {"xycoords": "axes points", "textcoords": "axes points", "annotation_clip": False}
         for k, line in enumerate(head):
@@ -106,6 +104,28 @@ def canvas(width: float, height: float) -> Drawing:
     figure = Drawing(figsize=(width / 72, height / 72), dpi=72)
     FigureCanvasAgg(figure)
     return figure
+
+
+def axes_at(figure: Drawing, left: float, bottom: float, width: float, height: float, **options: Any) -> Axes:
+    """Axes at a place of a drawing, all in CSS pixels."""
+    whole, high = figure.get_size_inches() * 72
+    return figure.add_axes((left / whole, bottom / high, width / whole, height / high), **options)
+
+
+def side_by_side(
+    panels: int,
+    width: float,
+    height: float,
+    *,
+    columns: int,
+    pads: tuple[float, float] = (0.12, 0.12),
+    ratios: Sequence[float] | None = None,
+) -> tuple[Drawing, list[Axes]]:
+    """A drawing of so many CSS pixels with panels in rows; `pads`, in inches, is what is left free around them."""
+    layout = ConstrainedLayoutEngine(w_pad=pads[0], h_pad=pads[1])
+    figure = Drawing(figsize=(width / 72, height / 72), layout=layout)
+    grid = figure.add_gridspec(math.ceil(panels / columns), columns, width_ratios=ratios)
+    return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(panels)]
 
 
 @functools.lru_cache(maxsize=4096)

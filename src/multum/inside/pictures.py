@@ -14,12 +14,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import FuncNorm, LinearSegmentedColormap
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from ..errors import ConfigError
 from ..figures.palette import CONTEXT, GRID, HEAT, INK, MUTED, PAPER, drawing, look
-from ..figures.panels import heading
+from ..figures.panels import heading, side_by_side
 from .conditional_variance import ConditionalVariances
 from .landscape import Interpolation, Plane
 from .trajectories import Paths
@@ -159,11 +158,8 @@ def _canvas(panels: int, *, side: float = PANEL, room: float = 0, ratio: float =
         ratio: of a panel's height to its width.
     """
     columns = 2 if panels == 4 else min(panels, 3)
-    rows = math.ceil(panels / columns)
-    size = ((side + 60 + room) * columns / 72, (side * ratio + 70) * rows / 72)
-    figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.12))
-    grid = figure.add_gridspec(rows, columns)
-    return figure, [figure.add_subplot(grid[divmod(i, columns)]) for i in range(panels)]
+    height = (side * ratio + 70) * math.ceil(panels / columns)
+    return side_by_side(panels, (side + 60 + room) * columns, height, columns=columns)
 
 
 def _legend(figure: Figure, axes: Axes, entries: int) -> None:

@@ -16,7 +16,6 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from torch import Tensor
 
@@ -24,7 +23,7 @@ from ..data import Data
 from ..data.sines import waves
 from ..ensemble import Ensemble
 from ..figures.palette import INK, MUTED, drawing, look
-from ..figures.panels import heading
+from ..figures.panels import heading, side_by_side
 from ..metrics.regression import in_units
 from ..outputs.prediction import RegressionPrediction, predict
 from .base import Row
@@ -162,9 +161,7 @@ def _example(trained: Trained, label: str) -> dict[str, tuple[Tensor, Tensor]]:
 @drawing()
 def draw_bias(numbers: pd.DataFrame, title: str) -> Drawing:
     """An example, bias, variance and errors, of numbers with the columns panel, series, x, y, error."""
-    layout = ConstrainedLayoutEngine(w_pad=0.12, h_pad=0.1)
-    figure = Drawing(figsize=((2 * SIDE + 120) / 72, 560 / 72), layout=layout)
-    panels = figure.subplots(2, 2).flatten().tolist()
+    figure, panels = side_by_side(4, 2 * SIDE + 120, 560, columns=2, pads=(0.12, 0.1))
     _draw_example(panels[0], numbers[numbers["panel"] == "example"], title)
     for axes, column in zip(panels[1:3], COLUMNS[2:4], strict=True):
         _draw_curve(axes, numbers, column, 0)

@@ -18,7 +18,7 @@ from ...figures.circles import Circle, circle_radii, draw_circles
 from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle
 from ...figures.formats import count
 from ...figures.palette import HUES, MUTED, PAPER, drawing, look
-from ...figures.panels import PERCENT, ROUND, canvas, heading, log_axis, text_width
+from ...figures.panels import PERCENT, ROUND, axes_at, canvas, heading, log_axis, text_width
 from ..results import VERDICTS, Ordering, Picture, Result
 from .panels import WIDTH
 
@@ -128,7 +128,7 @@ def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
         for grove in groves:
             high = LINE * len(grove.marks)
             top -= HEAD + high
-            axes = figure.add_axes((left / WIDTH, top / height, (WIDTH - left - 16) / WIDTH, high / height))
+            axes = axes_at(figure, left, top, WIDTH - left - 16, high)
             draw_forest(axes, grove.marks, left - 12)
             for y, mark in enumerate(grove.marks):
                 if mark.paper is not None:
@@ -150,7 +150,7 @@ def circles_chart(numbers: pd.DataFrame) -> Drawing:
     """A circle a row, at its accuracy and its images per second, as large as its parameters."""
     figure = canvas(WIDTH, HEIGHT)
     inside = WIDTH - LEFT - RIGHT, HEIGHT - BELOW - ABOVE
-    axes = figure.add_axes((LEFT / WIDTH, BELOW / HEIGHT, inside[0] / WIDTH, inside[1] / HEIGHT))
+    axes = axes_at(figure, LEFT, BELOW, *inside)
     radii = circle_radii(numbers["params"], LARGEST)
     _limits(axes, numbers, inside)
     columns = (numbers[name] for name in ("row", "images per second", "accuracy", "accuracy error"))

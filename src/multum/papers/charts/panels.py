@@ -11,14 +11,13 @@ from typing import Any, NamedTuple
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Drawing
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.ticker import MaxNLocator
 from matplotlib.transforms import ScaledTranslation
 
 from ...comparing.reading import value_of
 from ...figures.formats import round_count
 from ...figures.palette import HUES, INK, MUTED, PAPER, Look, drawing, look
-from ...figures.panels import PERCENT, ROUND, heading, log_axis, text_width
+from ...figures.panels import PERCENT, ROUND, heading, log_axis, side_by_side, text_width
 from ...metrics.statistics import over_seeds
 from ..measured import Trained
 
@@ -138,9 +137,7 @@ def marked(its: Look) -> dict[str, Any]:
 def sheet(panels: int, *, height: float = 330, ratios: Sequence[float] | None = None) -> tuple[Drawing, list[Axes]]:
     """A drawing with panels side by side, and room for what is outside of them."""
     width = WIDTH if panels > 1 else 0.75 * WIDTH
-    figure = Drawing(figsize=(width / 72, height / 72), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.1))
-    grid = figure.add_gridspec(1, panels, width_ratios=ratios)
-    return figure, [figure.add_subplot(grid[0, i]) for i in range(panels)]
+    return side_by_side(panels, width, height, columns=panels, pads=(0.1, 0.1), ratios=ratios)
 
 
 def legend(figure: Drawing, panels: Sequence[Axes]) -> None:

@@ -16,7 +16,7 @@ from matplotlib.ticker import MaxNLocator
 from ...figures.figure import Figure
 from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle, name_room
 from ...figures.palette import CONTEXT, GRID, HUES, INK, MUTED
-from ...figures.panels import ROUND, canvas
+from ...figures.panels import ROUND, axes_at, canvas
 from ..table import BETTER, EQUAL, EQUIVALENT, OPEN, WORSE, to_single, verdict
 from ..view import Row, View, over_seeds
 
@@ -75,8 +75,8 @@ def _draw_differences(width: float, marks: Sequence[Mark], margin: float, refere
     left, right, legend, high = name_room(marks, width), 14 if narrow else 210, 40 if narrow else 20, LINE * len(marks)
     height = high + BELOW + legend + 6
     figure = canvas(width, height)
-    inside = (width - left - right) / width
-    axes = figure.add_axes((left / width, (BELOW + legend) / height, inside, high / height))
+    inside = width - left - right
+    axes = axes_at(figure, left, BELOW + legend, inside, high)
     draw_forest(axes, marks, left - 12)
     axes.set_xlim(*_ends(marks, margin))
     axes.axvline(0, color=MUTED, lw=1, zorder=1)
@@ -90,7 +90,7 @@ def _draw_differences(width: float, marks: Sequence[Mark], margin: float, refere
             axes.text(1.02, y, _words(mark), transform=at, size=10, color=MUTED, va="center_baseline")
     side, what = ("better", "difference") if narrow else (f"better than {reference}", "difference in calibrated NLL")
     place: dict[str, Any] = {"size": 10, "color": MUTED, "ha": "center", "va": "bottom"}
-    figure.text(left / width + inside / 2, (legend + 4) / height, f"{side}  ←  {what}  →  worse", **place)
+    figure.text((left + inside / 2) / width, (legend + 4) / height, f"{side}  ←  {what}  →  worse", **place)
     used = [name for name, colour in COLOURS.items() if any(mark.colour == colour for mark in marks)]
     handles: list[Any] = [mark_handle(name, COLOURS[name], name != OPEN) for name in used]
     handles += [Patch(color=GRID, label="margin")] if margin else []
@@ -190,8 +190,7 @@ def _draw_worth(width: float, rows: Sequence[Row], numbers: pd.DataFrame, curve:
     height = tall + ABOVE + BELOW + second
     forest_width = width - left - 44 - (side + 60 if both and not narrow else 0)
     figure = canvas(width, height)
-    top = height - ABOVE - high
-    axes = figure.add_axes((left / width, top / height, forest_width / width, high / height))
+    axes = axes_at(figure, left, height - ABOVE - high, forest_width, high)
     draw_forest(axes, marks, left - 12)
     most = max([v for mark in marks for v in (mark.value, mark.high) if v is not None])
     axes.set_xlim(min(0.5, *(m.low for m in marks if m.low is not None), *(m.value for m in marks)), most + 0.25)
@@ -203,7 +202,7 @@ def _draw_worth(width: float, rows: Sequence[Row], numbers: pd.DataFrame, curve:
     _name(figure, axes, "independent networks")
     if curve is not None:
         box = (34, BELOW, width - 48, 130) if narrow else (width - side, height - ABOVE - 150, side - 10, 150)
-        panel = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+        panel = axes_at(figure, *box)
         _draw_curve(panel, curve)
         _name(figure, panel, "networks")
     return figure

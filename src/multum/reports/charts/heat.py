@@ -13,7 +13,7 @@ from matplotlib.figure import Figure as Drawing
 
 from ...figures.figure import Figure
 from ...figures.palette import HEAT, INK, PAPER, heat_ink
-from ...figures.panels import canvas, fitted, multiples, text_width
+from ...figures.panels import axes_at, canvas, fitted, multiples, text_width
 from ..view import Row, View, over_seeds
 
 __all__ = ["by_class", "by_target", "confusion", "corruptions", "diversity"]
@@ -59,9 +59,7 @@ def corruptions(view: View) -> Figure | None:
         for block in range(blocks):
             part = table.iloc[:, block * columns : (block + 1) * columns]
             bottom = height - (block + 1) * (above + CELL * len(table)) + 2
-            axes = figure.add_axes(
-                (left / drawn, bottom / height, wide * part.shape[1] / drawn, CELL * len(table) / height)
-            )
+            axes = axes_at(figure, left, bottom, wide * part.shape[1], CELL * len(table))
             _cells(axes, part.to_numpy(dtype=float), norm, lambda v: f"{100 * v:.0f}", size)
             axes.set_yticks(np.arange(len(table)) + 0.5, [fitted(name, left - 8, size) for name in table.index])
             shown = names[block * columns : (block + 1) * columns]

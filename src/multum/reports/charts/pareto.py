@@ -17,7 +17,7 @@ from ...figures.circles import Circle, circle_radii, draw_circles, front, spread
 from ...figures.figure import NARROW, WIDE, Figure
 from ...figures.formats import round_count, shown
 from ...figures.palette import CONTEXT, MUTED, drawing
-from ...figures.panels import FLOOR, ROUND, accuracy_axis, canvas, log_axis, text_width
+from ...figures.panels import FLOOR, ROUND, accuracy_axis, axes_at, canvas, log_axis, text_width
 from ..view import Row, View
 
 __all__ = ["pareto", "pareto_nll"]
@@ -129,9 +129,8 @@ class _Plane:
         height = 430 if narrow else 520
         left, right, below, above = (46, 8, 42, 60) if narrow else (58, 24, 46, 52)
         inside = width - left - right, height - below - above
-        place = left / width, below / height, inside[0] / width, inside[1] / height
         figure = canvas(width, height)
-        axes = figure.add_axes(place)
+        axes = axes_at(figure, left, below, *inside)
         self._cost_axis(axes, (largest + 14) / (inside[0] - 2 * (largest + 14)))
         self._quality_axis(axes, (largest + 10) / (inside[1] - 2 * (largest + 10)))
         return figure, axes
@@ -227,8 +226,7 @@ class _Plane:
             words = round_count(number)
             figure.text(x / width, y / height, words, **place)
             x -= text_width(words, 10) + radius + 6
-            side = (x - radius) / width, (y - radius) / height, 2 * radius / width, 2 * radius / height
-            axes = figure.add_axes(side)
+            axes = axes_at(figure, x - radius, y - radius, 2 * radius, 2 * radius)
             axes.axis("off")
             axes.scatter([0], [0], s=(2 * radius) ** 2, facecolor="none", edgecolor=MUTED, lw=1, clip_on=False)
             x -= radius + 12
