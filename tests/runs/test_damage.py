@@ -92,7 +92,7 @@ def test_a_damaged_cell_is_named_set_aside_and_run_again(
     ran = []
     monkeypatch.setattr(pool, "work", lambda cell, *rest: ran.append(cell) or working.Outcome(cell.name))
     with caplog.at_level(logging.WARNING, "multum"):
-        run_cells([FIRST, SECOND], {}, out, 1, pool.here, 1, progress=False)
+        run_cells([FIRST, SECOND], out, 1, runner=pool.here, threads=1, progress=False)
     damaged = [FIRST, SECOND] if kind.startswith("another") else [FIRST]
     assert ran == damaged
     assert (out / f"{FIRST.name}.damaged-1").is_dir() and not (out / FIRST.name).exists()
@@ -102,7 +102,7 @@ def test_a_damaged_cell_is_named_set_aside_and_run_again(
 def test_what_is_run_again_gives_the_same(cells: Path, tmp_path: Path) -> None:
     out = shutil.copytree(cells, tmp_path / "out")
     DAMAGE["empty result"](out)
-    outcomes = run_cells([FIRST, SECOND], {}, out, 1, pool.here, 1, progress=False)
+    outcomes = run_cells([FIRST, SECOND], out, 1, runner=pool.here, threads=1, progress=False)
     assert all(outcome.done for outcome in outcomes.values())
     again, before = finished(FIRST, out), finished(FIRST, cells)
     assert again is not None and before is not None and again.result["numbers"] == before.result["numbers"]

@@ -22,11 +22,11 @@ from ..data.sources import Data, Part, load_data, load_examples, selected
 from ..errors import ConfigError
 from ..files import locked, plain, prepare_folder
 from ..methods import Method
-from ..runs.cells import Cell, Outcome
+from ..runs.cells import Outcome
 from ..runs.defaults import default_recipe
 from ..runs.machine import jobs_and_threads
 from ..runs.networks import full_name, keep_network
-from ..runs.pool import Runner, run_cells, runner_for
+from ..runs.pool import run_cells, runner_for
 from ..runs.train import held_out_by_default, print_guesses
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of, cost_of_network
@@ -124,7 +124,7 @@ def compare(
         "threads": threads,
         "recipe": asdict(full),
     }
-    run = partial(_run, runner=runner, threads=threads, progress=progress)
+    run = partial(run_cells, runner=runner, threads=threads, progress=progress)
     with locked(out):
         claim(out, {**settings, "examples": len(source.train) + len(source.test)})
         for name_of_network in dict.fromkeys(entry.model for entry in entries):
@@ -145,7 +145,7 @@ def compare(
         cells = [entry.cell(seed, setting) for seed in listed for entry in entries]
         reasons = {entry.label: entry.reason for entry in entries if entry.reason is not None}
         refused = {cell.name: Outcome(cell.name, reasons[cell.label]) for cell in cells if cell.label in reasons}
-        outcomes = run(cells, out, full.epochs, "", refused=refused)
+        outcomes = run(cells, out, full.epochs, refused=refused)
         if command is None:
             asked = {"seeds": listed, "tune": tune, "recipe": overrides, "budget": budget, "ood": ood}
             asked |= {"shift": shift, "final": final, "out": str(out)}
@@ -153,8 +153,8 @@ def compare(
         document = plain(document_of(entries, cells, outcomes, out, parted, limit, command, settings, tuning))
         label = document["advice"]["label"]
         if final:
-            run_one = partial(_run_one, run=run, out=out, epochs=full.epochs)
-            document["final"] = plain(train_final(label, cells, data, out, run_one))
+            alone = partial(run, out=out, epochs=full.epochs, heading="the advised method, on all of the data")
+            document["final"] = plain(train_final(label, cells, data, out, alone))
         if tune and tuning is None:
             document["advice"]["notes"].append("Nothing was tuned: there are too few examples to hold some out.")
         document["advice"]["notes"] += class_notes(name, label, document["final"], out)
@@ -166,24 +166,6 @@ def compare(
 
 def _as_call(*values: Any, **named: Any) -> str:
     return f"multum.compare({', '.join([*map(repr, values), *(f'{name}={value!r}' for name, value in named.items())])})"
-
-
-def _run(
-    cells: Sequence[Cell],
-    folder: Path,
-    epochs: int,
-    title: str,
-    refused: Mapping[str, Outcome] | None = None,
-    *,
-    runner: Runner,
-    threads: int,
-    progress: bool,
-) -> dict[str, Outcome]:
-    return run_cells(cells, refused or {}, folder, epochs, runner, threads, progress, heading=title)
-
-
-def _run_one(cell: Cell, run: Callable[..., Mapping[str, Outcome]], out: Path, epochs: int) -> Outcome:
-    return run([cell], out, epochs, "the advised method, on all of the data")[cell.name]
 
 
 def _affordable(entry: Entry, data: Data, budget: Budget | None) -> bool:

@@ -46,7 +46,7 @@ def claim(out: Path, settings: Mapping[str, Any]) -> None:
 
 
 def train_final(
-    label: str | None, cells: Sequence[Cell], data: str, out: Path, run: Callable[[Cell], Outcome]
+    label: str | None, cells: Sequence[Cell], data: str, out: Path, run: Callable[[list[Cell]], Mapping[str, Outcome]]
 ) -> dict[str, Any] | None:
     """The chosen method on all of the data as it was named, with the first seed; None where none was chosen.
 
@@ -59,7 +59,7 @@ def train_final(
     if chosen.data != data:
         content = load_data(data, seed=chosen.parts_seed).arrangement
         cell = replace(chosen, data=data, fingerprint=content, ood=(), shift=(), shift_examples=None)
-    reason = run(cell).reason
+    reason = run([cell])[cell.name].reason
     result = None if reason else finished(cell, out)
     numbers = {} if result is None else result.result["numbers"]
     return {

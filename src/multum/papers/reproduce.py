@@ -112,7 +112,8 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
         epochs = max((row.epochs for row in run.rows), default=1)
         with locked(out):
             titles = {cell.name: row.label for row in run.rows for cell in row.cells()}
-            outcomes = run_cells(cells, {}, folder, epochs, runner, threads, progress, titles)
+            how: dict[str, Any] = {"threads": threads, "progress": progress, "titles": titles}
+            outcomes = run_cells(cells, folder, epochs, runner=runner, **how)
     trained = Trained.read(run, folder, outcomes)
 
     extra = item.extra(trained) if item.extra else Extra()

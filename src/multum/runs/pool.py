@@ -163,27 +163,28 @@ def runner_for(on: str, jobs: int, address: str | None) -> Runner:
 
 def run_cells(
     cells: Sequence[Cell],
-    refused: Mapping[str, Outcome],
     out: Path,
     epochs: int,
+    heading: str = "",
+    *,
     runner: Runner,
     threads: int,
     progress: bool,
+    refused: Mapping[str, Outcome] | None = None,
     titles: Mapping[str, str] | None = None,
-    heading: str = "",
 ) -> dict[str, Outcome]:
     """Run the cells that are not done yet, watched by a person or not; how each of them ended.
 
     Args:
-        refused: cells that are not run, and why.
         epochs: of the longest, for the progress bars.
-        titles: what cells are called there, by their names; their labels where there are none.
         heading: what these cells are for.
+        refused: cells that are not run, and why.
+        titles: what cells are called there, by their names; their labels where there are none.
     """
     for cell in cells:
         set_damaged_aside(cell, out)
     with Watch(cells, out, epochs, progress, titles, heading) as watch:
-        for outcome in refused.values():
+        for outcome in (refused or {}).values():
             watch.end(outcome)
         for outcome in runner([c for c in cells if c.name not in watch.ended], out, threads, watch.begin):
             watch.end(outcome)
