@@ -126,23 +126,6 @@ def _short(name: str) -> str:
     return repr(name if len(name) <= 80 else f"{name[:80]}...")
 
 
-def _digits(seed: int) -> Data:
-    from sklearn.datasets import load_digits
-
-    x, y = load_digits(return_X_y=True)
-    images = torch.tensor(np.round(x * 255 / 16), dtype=torch.uint8).view(-1, 1, 8, 8)
-    train, test = split(Part(images, torch.tensor(y, dtype=torch.int64)), 0.3, seed, "classification")
-    return assembled("digits", "classification", train, test, drawn=True)
-
-
-def _diabetes(seed: int) -> Data:
-    from sklearn.datasets import load_diabetes
-
-    x, y = load_diabetes(return_X_y=True)
-    both = Part(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64))
-    return assembled("diabetes", "regression", *split(both, 0.3, seed, "regression"), drawn=True)
-
-
 def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
     """The data with `only` these classes, or with all but them ("hold_out"), labels numbered anew; classes by name."""
     if data.task != "classification":
@@ -201,6 +184,23 @@ def _with_parts(data: Data, name: str, train: Part, test: Part, **changes: Any) 
         classes = changes.get("classes", data.table.classes)
         changes["table"] = replace(data.table, classes=classes, rows=(len(train), len(test)))
     return replace(data, name=name, train=train, test=test, **changes)
+
+
+def _digits(seed: int) -> Data:
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    images = torch.tensor(np.round(x * 255 / 16), dtype=torch.uint8).view(-1, 1, 8, 8)
+    train, test = split(Part(images, torch.tensor(y, dtype=torch.int64)), 0.3, seed, "classification")
+    return assembled("digits", "classification", train, test, drawn=True)
+
+
+def _diabetes(seed: int) -> Data:
+    from sklearn.datasets import load_diabetes
+
+    x, y = load_diabetes(return_X_y=True)
+    both = Part(torch.tensor(x, dtype=torch.float64), torch.tensor(y, dtype=torch.float64))
+    return assembled("diabetes", "regression", *split(both, 0.3, seed, "regression"), drawn=True)
 
 
 _EMBEDDED: dict[str, Callable[[int], Data]] = {"diabetes": _diabetes, "digits": _digits, "sines": sines}
