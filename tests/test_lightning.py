@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import multum
+from grids import grid
 from multum.data.parts import Data
 from multum.errors import ConfigError
 
@@ -95,8 +96,12 @@ METHODS = {
 }
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("task", ["classification", "regression"])
+STEPPED = [(name, task) for name in METHODS for task in ("classification", "regression")]
+# A regression differs by its loss, which is the same function for every method.
+TOLD = [(name, task) for name, task in STEPPED if task == "classification" or name == "deep"]
+
+
+@pytest.mark.parametrize(("name", "task"), grid(STEPPED, always=TOLD))
 def test_every_step_has_the_loss_of_fit(name: str, task: str, tmp_path, monkeypatch) -> None:
     method, fields = METHODS[name]
     recipe = multum.Recipe(epochs=4, batch_size=16, lr=0.02, precision="64-true", **fields)
@@ -127,8 +132,11 @@ class Kill(Callback):
             raise Killed
 
 
-@pytest.mark.parametrize("name", ["deep", "mixture, born late and in turns", "swag, collected"])
-@pytest.mark.parametrize("step", [4, 5, 10])  # after 3, 4 (all of an epoch) and 9 of 16 batches
+LATE = ("mixture, born late and in turns", "swag, collected")
+KILLED = [(name, step) for name in ("deep", *LATE) for step in (4, 5, 10)]  # after 3, 4 (an epoch) and 9 of 16 batches
+
+
+@pytest.mark.parametrize(("name", "step"), grid(KILLED, always=[("deep", 5), (LATE[0], 10), (LATE[1], 4)]))
 def test_a_run_that_was_killed_ends_as_if_it_had_not(name: str, step: int, tmp_path, monkeypatch) -> None:
     method, fields = METHODS[name]
     recipe = multum.Recipe(epochs=4, batch_size=16, lr=0.02, precision="64-true", **fields)

@@ -23,6 +23,7 @@ print(faults(), flush=True)
 """
 
 
+@pytest.mark.slow  # a process of its own, which imports torch
 @pytest.mark.skipif(sys.platform != "linux", reason="settings of glibc")
 def test_freed_memory_is_used_again() -> None:
     done = subprocess.run([sys.executable, "-c", FAULTS], check=True, capture_output=True, text=True)

@@ -119,7 +119,7 @@ def compared(folder: Path, labels: np.ndarray, **options: Any) -> dict[str, Any]
     folder.mkdir(exist_ok=True)
     np.savez(folder / "d.npz", x_train=x_train, y_train=y_train, x_test=x_test, y_test=labels)
     options = {**QUICK, "out": folder / "out", **options}
-    return multum.compare(f"npz:{folder / 'd.npz'}", "small-cnn", "single,packed", **options)
+    return multum.compare(f"npz:{folder / 'd.npz'}", "mlp:hidden=64", "single,packed", **options)
 
 
 def test_permuted_test_labels_change_no_decision(tmp_path: Path) -> None:

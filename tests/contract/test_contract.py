@@ -172,25 +172,40 @@ def run(network: nn.Module, x: Any) -> Tensor:
     return network(**x) if isinstance(x, dict) else network(*x) if isinstance(x, tuple) else network(x)
 
 
-# Every method meets norms, dropout, attention and recurrence, and every network four kinds of methods.
-CORE = ("deep", "packed", "batch-ensemble", "mixture")
-TELLING = {"mlp", "wrn-10-1", "densenet-like", "small-vit", "attention", "lstm"}
+# Every method meets convolutions, norms and dropout, and every full one layer norms and attention, too; every network
+# meets a few methods that rewrite it in different ways. `make test-slow` has the whole grid.
+TELLING = ("wrn-10-1", "small-vit")
+MEETS = {
+    "mlp": ("batch-ensemble", "mimo"),
+    "small-cnn": ("packed",),
+    "tabular-mlp": ("deep", "packed"),
+    "regression": ("mixture", "mc-dropout"),
+    "convnext-like": ("packed", "hypernet"),
+    "densenet-like": ("packed", "masksembles"),
+    "token": ("mixture", "batch-ensemble"),
+    "lstm": ("deep", "packed", "mixture", "batch-ensemble-own"),
+    "attention": ("packed", "batch-ensemble", "masksembles", "hypernet"),
+    "transformer": ("packed", "mixture"),
+    "small-vit": ("packed-grouped", "batch-ensemble-own"),
+}
 
 
 def always(method: str, network: str) -> bool:
-    if METHODS[method].only:
-        return network in ("wrn-10-1", "small-vit", "lstm") or method not in BUILT_IN
-    return method in CORE or network in TELLING
+    if method not in BUILT_IN or method in MEETS.get(network, ()):
+        return True
+    return network in (TELLING[:1] if METHODS[method].only else TELLING)
 
 
+PAIRS = [(method, network) for method, row in METHODS.items() for network in row.only or NETWORKS]
+REFUSED = [(method, network) for method, network in PAIRS if network in METHODS[method].refuses]
 CASES = [
-    pytest.param((method, network), marks=() if always(method, network) else pytest.mark.slow, id=f"{method}-{network}")
-    for method, row in METHODS.items()
-    for network in row.only or NETWORKS
+    pytest.param(pair, marks=() if always(*pair) else pytest.mark.slow, id="-".join(pair))
+    for pair in PAIRS
+    if pair not in REFUSED
 ]
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=CASES, scope="module")  # what is made for a case serves all of its tests before the next is made
 def case(request) -> tuple[str, str]:
     return request.param
 
@@ -218,11 +233,13 @@ def x(network) -> Any:
 @pytest.fixture
 def ens(method, network) -> Ensemble:
     """A fresh copy, in training mode."""
-    if network in METHODS[method].refuses:
-        with pytest.raises(multum.errors.RewriteError):
-            make(method, network, seed=5)
-        pytest.skip(f"{method} refuses {network}")
     return copy.deepcopy(made(method, network, 5))
+
+
+@pytest.mark.parametrize(("method", "network"), REFUSED)
+def test_networks_that_a_method_cannot_rewrite_are_refused(method, network):
+    with pytest.raises(multum.errors.RewriteError):
+        make(method, network, seed=5)
 
 
 def test_every_registered_method_has_a_row():
@@ -312,8 +329,6 @@ def test_a_member_shares_nothing_with_the_ensemble(ens, row):
 def test_one_member_is_the_base_network(row, network):
     net = NETWORKS[network]
     base, x = net.build().double().eval(), double(net.example())
-    if network in row.refuses:
-        return
     if row.config.alone() is None:
         return
     one = multum.ensemble(base, row.config.alone(), example=x, task=net.task)
@@ -323,6 +338,14 @@ def test_one_member_is_the_base_network(row, network):
         torch.testing.assert_close(run(one.member(0), x), run(base, x), **EXACT)
 
 
+# It proves again what the tests above prove, and that members are independent: one network for each method, and
+# attention and recurrence for those that rewrite them.
+INDEPENDENT = [("packed", "small-vit"), ("packed", "lstm"), ("mixture", "small-vit"), ("mixture", "lstm")]
+INDEPENDENT += [(method, "attention") for method in ("batch-ensemble", "masksembles", "hypernet")]
+CHECKED = [case for case in CASES if case.marks or case.values[0][1] == TELLING[0] or case.values[0] in INDEPENDENT]
+
+
+@pytest.mark.parametrize("case", CHECKED, indirect=True)
 def test_the_checker_finds_nothing(ens, x):
     findings = multum.check(ens, x, verbose=False)
     assert len(findings) >= (4 if ens.members == 1 else 5 if not ens.own else 6 if ens.refusals else 8)
@@ -500,6 +523,7 @@ for folder in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow  # that members have plain layers alone is tested above, that exports run alone in tests/exporting
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_exported_members_of_every_method_run_where_multum_is_not_installed(tmp_path):
     x, wanted = NETWORKS["mlp"].example(), {}

@@ -22,9 +22,10 @@ from contract.test_contract import METHODS, NETWORKS, Row, double, weighted
 from multum import Ensemble
 
 DEVICES = [name for name in ("cuda", "mps") if getattr(torch, name).is_available()]
-# One row of each method always runs: the first, on a network with convolutions, norms and dropout.
-FIRST = {type(row.config): method for method, row in reversed(METHODS.items())}
-FAST = {*((method, "wrn-10-1") for method in FIRST.values()), ("packed-grouped", "small-vit")}
+# One row of each method with layers of its own always runs, on a network with convolutions, norms and dropout; members
+# that are whole networks, however they come to be, are Deep's.
+ALWAYS = ("deep", "packed", "batch-ensemble", "masksembles", "mimo", "tree-net", "mc-dropout", "mixture", "hypernet")
+FAST = {*((method, "wrn-10-1") for method in ALWAYS), ("packed-grouped", "small-vit"), ("swag", "wrn-10-1")}
 PAIRS = [(method, name) for method, row in METHODS.items() for name in row.only or NETWORKS if name not in row.refuses]
 CASES = [pytest.param(pair, marks=() if pair in FAST else pytest.mark.slow, id="-".join(pair)) for pair in PAIRS]
 

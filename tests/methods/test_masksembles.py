@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import multum
+from grids import grid
 from multum import Masksembles
 from multum.errors import ConfigError, RewriteError
 from networks import ZOO, AttentionNet, ConvNeXtLike, DenseNetLike, SqueezeExciteNet, TransformerNet
@@ -380,7 +382,7 @@ SECOND: dict[str, tuple[Callable[[], nn.Module], int]] = {
 }
 
 
-@pytest.mark.parametrize("where", ["outputs", "inputs"])
+@pytest.mark.parametrize("where", grid(["outputs", "inputs"], always=["outputs"]))
 @pytest.mark.parametrize("name", SECOND)
 def test_every_kind_of_layer_takes_fewer_channels(name: str, where: str) -> None:
     build, at_most = SECOND[name]
@@ -388,7 +390,6 @@ def test_every_kind_of_layer_takes_fewer_channels(name: str, where: str) -> None
     net, x = Chain(F.relu, build()).double(), random(3, 4, 6, 6)
     ens = ensemble(net, x, where=where, seed=3)
     assert not ens.refusals
-    multum.check(ens, x, verbose=False)
     members_equal(ens, x)
     members = [ens.member(i) for i in range(4)]
     assert all(member.first.out_channels <= at_most for member in members)
@@ -488,8 +489,12 @@ def example_for(name: str) -> Any:
     return ZOO[name][1]() if name in ZOO else random(3, 3, 8, 8).float()
 
 
-@pytest.mark.parametrize("where", ["outputs", "inputs"])
-@pytest.mark.parametrize("name", NETWORKS)
+# What the contract's networks do not have: wide dense blocks, a tied weight, dropout, inputs that are masked.
+TELLING = [("densenet-like", "outputs"), ("convnext-like", "inputs"), ("tied", "outputs"), ("dropout", "inputs")]
+TELLING += [("attention", "inputs"), ("transformer", "outputs")]
+
+
+@pytest.mark.parametrize(("name", "where"), grid(itertools.product(NETWORKS, ["outputs", "inputs"]), always=TELLING))
 def test_promises_hold(name: str, where: str) -> None:
     net, x = NETWORKS[name](), example_for(name)
     task = "regression" if name == "regression" else "classification"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 import multum
+from grids import grid
 from multum import McDropout
 from multum.errors import ConfigError, RewriteError
 from multum.methods.mc_dropout import InputDropout
@@ -122,7 +123,7 @@ def test_the_mean_of_many_samples_is_the_layer_without_dropout():
     torch.testing.assert_close(out.var(0), variance, rtol=0.15, atol=0)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", grid(NETS, always=["two-input", "lstm", "tied", "squeeze-excite"]))
 def test_the_promises_hold(name):
     ens, x = made(name, members=3)
     promises = {f.promise for f in multum.check(ens, x, verbose=False)}

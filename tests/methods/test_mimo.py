@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 import multum
+from grids import grid
 from multum import Mimo
 from multum.errors import ConfigError, RewriteError
 from multum.models import build
@@ -66,7 +67,7 @@ def test_the_naive_twin_gives_the_same_outputs_and_gradients():
             torch.testing.assert_close(parameter.grad, grad, **EXACT, msg=lambda m, n=name: f"{n}: {m}")
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", grid(NETS, always=["token", "transformer", "dropout"]))
 def test_the_promises_hold(name):
     builder, example = NETS[name]
     x = example()

@@ -22,6 +22,7 @@ from torch.nn.utils.parametrizations import spectral_norm
 
 import multum
 import networks
+from grids import grid
 from multum import Ensemble, Mixture
 from multum.errors import ConfigError, NetworkError, RewriteError
 from multum.models import build
@@ -603,9 +604,7 @@ def test_compiled():
 # -- the promises of every ensemble ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "wrn-16-1" else name for name in NETS]
-)
+@pytest.mark.parametrize("name", grid(NETS, always=["mlp", "lstm", "squeeze-excite", "tied", "densenet-like"]))
 def test_promises(name, tmp_path):
     ens, x = mixed(name)
     multum.check(ens, x, verbose=False)

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import multum
+from grids import grid
 from multum import Multihead
 from multum.errors import ConfigError, RewriteError
 from multum.models import build
@@ -72,7 +73,7 @@ def test_the_body_sees_the_mean_of_the_heads_gradients():
         torch.testing.assert_close(p.grad, sum(parts) / 3, **EXACT)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", grid(NETS, always=["two-input", "lstm", "token"]))
 def test_the_promises_hold(name):
     builder, example = NETS[name]
     x = example()

@@ -111,7 +111,7 @@ def test_resnet50_on_cifar100(alpha, members, gamma, params, giga):
     ("alpha", "members", "params"),
     [
         pytest.param(1, 2, 5_595_220, marks=pytest.mark.slow),
-        (2, 4, 11_190_440),
+        pytest.param(2, 4, 11_190_440, marks=pytest.mark.slow),  # is golden
         pytest.param(2, 2, 22_347_924, marks=pytest.mark.slow),
         pytest.param(3, 4, 25_153_768, marks=pytest.mark.slow),
         pytest.param(4, 4, 44_695_848, marks=pytest.mark.slow),
@@ -126,7 +126,7 @@ def test_resnet18_on_cifar10(alpha, members, params):
     ("name", "single", "plain", "grouped"),
     [
         ("wrn-10-1", (77_850, 12_501_632), (79_432, 12_944_640), (41_288, 6_915_328)),
-        ("wrn-16-1", (175_066, 26_657_408), (177_096,), (90_568,)),
+        pytest.param("wrn-16-1", (175_066, 26_657_408), (177_096,), (90_568,), marks=pytest.mark.slow),
         pytest.param("wrn-16-2", (691_674, 101_106_944), (695_240,), (351_176,), marks=pytest.mark.slow),
         pytest.param("wrn-28-1", (369_498, 54_968_960), (372_424,), (189_128,), marks=pytest.mark.slow),
     ],

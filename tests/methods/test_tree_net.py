@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import multum
+from grids import grid
 from multum import TreeNet
 from multum.errors import ConfigError, RewriteError
 from multum.models import build
@@ -90,7 +91,7 @@ def test_a_members_loss_reaches_its_branch_and_the_trunk_and_no_other_branch():
         assert all(g[m].any() for g in grads[: len(own)]) and all(g.any() for g in grads[len(own) :])
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", grid(NETS, always=["two-input", "tied", "convnext-like"]))
 def test_the_promises_hold(name):
     builder, example = NETS[name]
     x = example()

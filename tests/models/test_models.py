@@ -17,6 +17,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import multum.models
+from grids import grid
 from multum.errors import ConfigError
 from multum.models import build, names
 
@@ -263,7 +264,7 @@ def test_vmap_over_members_equals_a_loop(name):
     torch.testing.assert_close(together, torch.stack([member(x) for member in members]), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["lenet", "mlp", "resnet18", "tabular-mlp", "wrn-10-1"])
+@pytest.mark.parametrize("name", grid(["lenet", "mlp", "resnet18", "tabular-mlp", "wrn-10-1"], always=["tabular-mlp"]))
 def test_exports(name):
     network = build(name, **ALL[name]).eval()
     batch = {0: torch.export.Dim("batch")}

@@ -205,6 +205,7 @@ def test_networks_for_images_refuse_tables(name):
         builder(name, (13,), 2)
 
 
+@pytest.mark.slow  # a process of its own, which imports torch and timm; tests of timm's networks import it likewise
 def test_timm_is_importable_where_torch_has_no_compiled_operators():
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed")

@@ -19,8 +19,7 @@ from multum.optimizing import layouts, optimize
 from multum.optimizing.optimize import RUNS, Optimized
 
 FAST = {("packed", "wrn-10-1"), ("batch-ensemble", "densenet-like"), ("masksembles", "mlp"), ("mimo", "mlp")}
-FAST |= {("mixture", "mlp"), ("hypernet", "mlp"), ("tree-net", "mlp"), ("multihead", "mlp"), ("mc-dropout", "mlp")}
-FAST |= {("deep", "small-vit"), ("packed", "mlp"), ("deep", "tabular-mlp")}
+FAST |= {("mixture", "mlp"), ("tree-net", "mlp"), ("mc-dropout", "mlp"), ("deep", "attention")}
 CASES = [
     pytest.param(method, network, marks=() if (method, network) in FAST else pytest.mark.slow, id=f"{method}-{network}")
     for method, row in contract.METHODS.items()
