@@ -1,0 +1,72 @@
+"""The command line and the public names, from the code."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import multum
+
+__all__ = ["command_line", "errors", "names"]
+
+
+def command_line() -> str:
+    """Every command with its arguments and options, as Markdown."""
+    import typer
+
+    from multum import cli
+
+    group: Any = typer.main.get_command(cli.app)
+    parts = []
+    for name, command in group.commands.items():
+        parts.append(f"## multum {name}\n\n{_paragraphs(command.help or '')}\n")
+        parts.append("| argument or option | default | meaning |\n|---|---|---|")
+        for p in command.params:
+            if p.name == "help":
+                continue
+            flags = " / ".join(f"`{flag}`" for flag in [*p.opts, *p.secondary_opts])
+            words = flags if p.param_type_name == "option" else f"`{p.name}`"
+            default = p.default() if callable(p.default) else p.default
+            shown = "" if default in (None, False, ()) or p.required else f"`{default}`"
+            parts.append(f"| {words} | {shown} | {(p.help or '').replace('|', chr(92) + '|')} |")
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _paragraphs(help_text: str) -> str:
+    """Help as Markdown: examples become blocks of code."""
+    parts = []
+    for paragraph in inspect.cleandoc(help_text).split("\n\n"):
+        line = " ".join(paragraph.split())
+        parts.append(f"```sh\n{line.removeprefix('Example: ')}\n```" if line.startswith("Example: ") else line)
+    return "\n\n".join(parts)
+
+
+def names() -> str:
+    """A line for every public name, as Markdown."""
+    lines = ["| name | what it is |", "|---|---|"]
+    for name in multum.__all__:
+        value = getattr(multum, name)
+        if name != "__version__":
+            first = (inspect.getdoc(value) or "").partition("\n")[0]
+            target = f"[`{name}`](#multum.{name})" if not inspect.ismodule(value) else f"`{name}`"
+            lines.append(f"| {target} | {first.replace('|', chr(92) + '|')} |")
+    return "\n".join(lines)
+
+
+def documented() -> str:
+    """Every public name that is no module, for mkdocstrings."""
+    shown = [n for n in multum.__all__ if n != "__version__" and not inspect.ismodule(getattr(multum, n))]
+    return "\n\n".join(f"::: multum.{name}" for name in shown)
+
+
+def errors() -> str:
+    """Every error with what it says about itself and the page that explains it, as Markdown."""
+    from multum.errors import PAGES
+
+    lines = ["| error | raised where | page |", "|---|---|---|"]
+    for name, page in PAGES.items():
+        kind = getattr(multum.errors, name)
+        first = (inspect.getdoc(kind) or "").partition("\n")[0].rstrip(".")
+        lines.append(f"| `{name}` | {first} | [{page}](../{page}.md) |")
+    return "\n".join(lines)
