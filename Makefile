@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BENCH := .venv-bench
+DOCS := .venv-docs
 # What `make bench` measures; `make bench MEASURED="--model resnet50 --batch 1"` measures something else.
 MEASURED ?= --model resnet18 --methods single,packed,deep,batchensemble,mimo,multihead --batch 1,16
 # Waiting threads that spin slow everything down when another process runs; some CPUs lack bfloat16 instructions.
@@ -12,7 +13,7 @@ export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 quietly = { $(1); } >$(@D)/setup.log 2>&1 || { cat $(@D)/setup.log >&2; exit 1; }
 PIP = $(@D)/bin/python -m pip install -q --no-warn-script-location
 
-.PHONY: demo test test-slow coverage bench check format docs-graph clean
+.PHONY: demo test test-slow coverage bench check format docs docs-graph clean
 
 demo: .venv/ready
 	$(BIN)/multum compare --data digits --methods all --seeds 3 --tune 2 --out runs/demo
@@ -33,6 +34,12 @@ coverage: .venv/ready
 bench: $(BENCH)/ready
 	$(BENCH)/bin/multum bench $(MEASURED) --peers --out runs/bench
 
+# The site, into site/: every block of its pages is run. It needs no network and works from disk: site/index.html.
+docs: export OMP_NUM_THREADS ?= 1
+docs: $(DOCS)/ready
+	PYTHONPATH=docs:src $(DOCS)/bin/python -m generate.results
+	$(DOCS)/bin/python docs/generate/build.py
+
 docs-graph: .venv/ready
 	$(BIN)/python docs/graph.py
 
@@ -50,7 +57,8 @@ format: .venv/ready
 # free to replace it by a build of several gigabytes.
 .venv/ready: EXTRA := dev
 $(BENCH)/ready: EXTRA := bench
-.venv/ready $(BENCH)/ready: pyproject.toml
+$(DOCS)/ready: EXTRA := docs
+.venv/ready $(BENCH)/ready $(DOCS)/ready: pyproject.toml
 	@echo "setting up $(@D) (about 3 minutes, once): 1/3 torch"
 	@$(PYTHON) -m venv $(@D)
 	@$(PIP) --no-index --no-deps torch >/dev/null 2>&1 || $(call quietly,$(PIP) torch)
@@ -62,4 +70,4 @@ $(BENCH)/ready: EXTRA := bench
 	@touch $@
 
 clean:
-	rm -rf .venv $(BENCH) .pytest_cache .ruff_cache .mypy_cache
+	rm -rf .venv $(BENCH) $(DOCS) site .cache .pytest_cache .ruff_cache .mypy_cache

@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
+    "PAGES",
     "CheckError",
     "ConfigError",
     "DataError",
@@ -39,8 +40,29 @@ __all__ = [
 ]
 
 
+# The page of docs/ that explains more.
+PAGES = {
+    "CheckError": "start/network",
+    "ConfigError": "reference/command-line",
+    "DataError": "data",
+    "ExampleError": "start/network",
+    "ExecutorError": "architecture",
+    "ExportError": "exports",
+    "FileError": "reference/files",
+    "MetricError": "choose/numbers",
+    "NetworkError": "start/network",
+    "RewriteError": "reference/errors",
+    "TrainingError": "training",
+}
+
+
 class MultumError(Exception):
     """The base of every error multum raises on purpose."""
+
+    @property
+    def page(self) -> str:
+        """The page of the documentation that explains more, as a path without its ending."""
+        return next((PAGES[kind.__name__] for kind in type(self).__mro__ if kind.__name__ in PAGES), "reference/errors")
 
 
 class ConfigError(MultumError, ValueError):

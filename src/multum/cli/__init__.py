@@ -71,5 +71,6 @@ def main() -> None:
 
         if log.isEnabledFor(logging.INFO):
             traceback.print_exc()
-        show(Text.assemble(("error", "red"), f": {error}"), wrap=False, stderr=True)
+        more = (f"\ndocumentation: docs/{error.page}.md", "dim")
+        show(Text.assemble(("error", "red"), f": {error}", more), wrap=False, stderr=True)
         sys.exit(2)

@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from matplotlib.figure import Figure as Drawing
 
-from ..errors import ConfigError
+from ..errors import ConfigError, DataError
 from ..metrics.statistics import over_seeds, paired_t
 
 __all__ = [
@@ -95,7 +95,13 @@ def read(paper: str) -> tuple[dict[str, Table], dict[str, Remarks], dict[str, tu
     tables: dict[str, Table] = {}
     remarks: dict[str, Remarks] = {}
     departs: dict[str, tuple[str, ...]] = {}
-    for section in f"\n{(FOLDER / f'{paper}.txt').read_text('utf-8')}".split("\n# ")[1:]:
+    file = FOLDER / f"{paper}.txt"
+    if not file.exists():
+        raise DataError(
+            f"the papers' printed numbers must lie in {FOLDER}; got none, since an installed multum leaves them out. Use a "
+            "clone of the repository: pip install -e . there, then `multum reproduce`"
+        )
+    for section in f"\n{file.read_text('utf-8')}".split("\n# ")[1:]:
         name, *lines = section.strip().splitlines()
         printed = [line for line in lines if line[0] not in "!~"]
         if printed:
