@@ -13,7 +13,8 @@
 # %% [markdown]
 # # Images, from loading to the exported model
 #
-# Handwritten digits, a network of our own, and two classes that the ensemble has never seen: does it know that it does not know them?
+# Handwritten digits, a network of our own, and two classes that the ensemble has never seen: does it know that it does
+# not know them?
 
 # %%
 import numpy
@@ -80,5 +81,14 @@ import onnxruntime
 multum.export(ens, "digits.onnx")
 session = onnxruntime.InferenceSession("digits.onnx")
 x = data.prepare(data.test.x[:32])
-answers = dict(zip([o.name for o in session.get_outputs()], session.run(None, {session.get_inputs()[0].name: x.numpy()}), strict=True))
-print("largest difference of probabilities:", float(numpy.abs(answers["probs"] - multum.predict(ens, x).probs.numpy()).max()))
+answers = dict(
+    zip(
+        [o.name for o in session.get_outputs()],
+        session.run(None, {session.get_inputs()[0].name: x.numpy()}),
+        strict=True,
+    )
+)
+print(
+    "largest difference of probabilities:",
+    float(numpy.abs(answers["probs"] - multum.predict(ens, x).probs.numpy()).max()),
+)

@@ -13,8 +13,9 @@
 # %% [markdown]
 # # A table, from loading to the exported model
 #
-# Which cells are malignant? 569 rows of measurements. We want probabilities that hold, an answer "I do not know", and one file that runs without
-# Python's training stack. `jupytext --to ipynb notebooks/table.py` makes a notebook of this file; `python notebooks/table.py` runs it.
+# Which cells are malignant? 569 rows of measurements. We want probabilities that hold, an answer "I do not know", and
+# one file that runs without Python's training stack. `jupytext --to ipynb notebooks/table.py` makes a notebook of this
+# file; `python notebooks/table.py` runs it.
 
 # %%
 import csv
@@ -35,14 +36,21 @@ print(table.shape, dict(table.diagnosis.value_counts()))
 # %% [markdown]
 # ## Which method?
 #
-# A short comparison: three methods, two seeds, no tuning. For an answer you would act on leave the last line's options at their defaults.
+# A short comparison: three methods, two seeds, no tuning. For an answer you would act on leave `seeds`, `tune` and
+# `epochs` at their defaults.
 
 # %%
 document = multum.compare(
-    "csv:cells.csv#target=diagnosis", methods="single,packed,deep", out="runs/compare", ood=[],
-    seeds=2, tune=0, epochs=15, shift="none",
+    "csv:cells.csv#target=diagnosis",
+    methods="single,packed,deep",
+    out="runs/compare",
+    ood=[],
+    seeds=2,
+    tune=0,
+    epochs=15,
+    shift="none",
 )
-print(document["advice"]["sentence"] if "sentence" in document["advice"] else document["advice"])
+print(document["advice"])
 
 # %% [markdown]
 # ## Train one, and calibrate it
@@ -52,8 +60,10 @@ print(document["advice"]["sentence"] if "sentence" in document["advice"] else do
 # %%
 columns = [name for name in table.columns if name != "diagnosis"]
 known, later = table[:469], table[469:]
-model = multum.EnsembleClassifier(method="packed", members=4, epochs=30, random_state=0).fit(known[columns], known.diagnosis)
-print(f"accuracy on 100 later rows: {model.score(later[columns], later.diagnosis):.3f}, temperature {model.temperature_:.2f}")
+model = multum.EnsembleClassifier(method="packed", members=4, epochs=30, random_state=0).fit(
+    known[columns], known.diagnosis
+)
+print(f"accuracy on 100 later rows: {model.score(later[columns], later.diagnosis):.3f}, T = {model.temperature_:.2f}")
 
 # %% [markdown]
 # ## What is its uncertainty worth?

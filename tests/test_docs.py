@@ -1,16 +1,24 @@
-"""docs/architecture.md: its picture is the code's, every arrow points down, and what it names exists."""
+"""The site: its blocks run, its numbers and drawings are the code's, and what its pages name exists."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from xml.etree import ElementTree
 
 import pytest
+import yaml
+
+import multum
+from multum.errors import PAGES, MultumError
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 SOURCE = ROOT / "src" / "multum"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 STEPS = re.findall(r"`([\w/]+\.py):(\w+)`", PAGE)
@@ -68,3 +76,134 @@ def test_each_step_of_a_walk_exists(file: str, name: str) -> None:
 def test_both_walks_have_ten_steps() -> None:
     assert len(STEPS) > 20
     assert len(re.findall(r"^10\. ", PAGE, re.M)) == 2 and not re.search(r"^11\. ", PAGE, re.M)
+
+
+# The pages: what runs, and what the navigation has.
+
+BLOCK = re.compile(r'^```(python|sh) exec="on"(.*)\n((?:.*\n)*?)```$', re.M)
+PAGES_THAT_RUN = sorted(str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if BLOCK.search(page.read_text()))
+
+
+class _Loader(yaml.SafeLoader):
+    """Of mkdocs.yml, whose names of Python functions are left alone."""
+
+
+_Loader.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, suffix, node: suffix)
+SITE = yaml.load((ROOT / "mkdocs.yml").read_text(), _Loader)
+
+
+def in_navigation(part: object) -> list[str]:
+    if isinstance(part, str):
+        return [part]
+    parts = part.values() if isinstance(part, dict) else part
+    return [page for each in parts for page in in_navigation(each)]  # type: ignore[attr-defined]
+
+
+def generated(name: str) -> ModuleType:
+    """A module of docs/generate."""
+    if str(DOCS) not in sys.path:
+        sys.path.append(str(DOCS))
+    return importlib.import_module(f"generate.{name}")
+
+
+def environment() -> dict[str, str]:
+    paths = [str(DOCS), str(ROOT / "src")]
+    tools = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PATH": tools, "MULTUM_AUTOTUNE": "0", "COLUMNS": "100"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES_THAT_RUN)
+def test_the_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
+    """In their order and in one folder: all of Python in one process, commands by the shell between."""
+    script = ["import subprocess"]
+    for language, _, code in BLOCK.findall((DOCS / page).read_text()):
+        script.append(code if language == "python" else f"subprocess.run(['sh', '-ec', {code!r}], check=True)")
+    (tmp_path / "page.py").write_text("\n".join(script))
+    ran = subprocess.run([sys.executable, "page.py"], cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", ["table.py", "images.py"])
+def test_notebooks_run(notebook: str, tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "notebooks" / notebook)]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    assert list(tmp_path.glob("*.onnx"))
+
+
+def test_every_page_is_in_the_navigation_once() -> None:
+    pages = in_navigation(SITE["nav"])
+    assert len(set(pages)) == len(pages)
+    assert {page for page in pages if not (DOCS / page).exists()} == set()
+    lying = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    assert {page for page in lying - set(pages) if not page.startswith("results/")} == set()
+
+
+def test_every_method_has_its_page() -> None:
+    named = {page.stem for page in (DOCS / "methods").glob("*.md")} - {"index"}
+    assert named == set(multum.methods.METHODS), "docs/methods/NAME.md, and its line in mkdocs.yml"
+
+
+@pytest.mark.parametrize("name", multum.methods.METHODS)
+def test_a_drawing_shows_what_members_own(name: str) -> None:
+    drawn = generated("drawings").drawing(name)
+    ElementTree.fromstring(drawn)
+    own = set(re.findall(r'class="(?:solid|made|wire) own(\d)"', drawn))
+    assert len(own) == (4 if multum.methods.METHODS[name]().members > 1 else 1)
+    assert "<title>" in drawn
+
+
+def test_costs_are_counted() -> None:
+    table = generated("methods").costs("single", "deep")
+    assert "(4.00x)" in table and "11,173,962 (1.00x)" in table
+
+
+def test_numbers_of_comparisons_are_read_back() -> None:
+    results = generated("results")
+    fashion = next(c for c in results.comparisons() if c.name == "fashion_mnist")
+    assert fashion.cost("deep") == pytest.approx(4, rel=0.01)
+    page = (DOCS / "results" / "compare.md").read_text()
+    for difference in (d["calibrated NLL"] for c in results.comparisons() for d in c.differences.values()):
+        assert difference in page
+    assert "deep" in fashion.advice or "single" in fashion.advice
+
+
+def test_the_figure_of_the_readme_is_that_of_the_results() -> None:
+    results = generated("results")
+    drawn = results.quality_and_cost(results.file_style()) + "\n"
+    assert (DOCS / "assets" / "quality-cost.svg").read_text() == drawn, "run `make docs`"
+
+
+def test_the_command_line_is_documented_as_it_is() -> None:
+    page = generated("reference").command_line()
+    commands = re.findall(r"^## multum (\S+)", page, re.M)
+    assert {"compare", "train", "evaluate", "predict", "export", "plan", "bench", "reproduce", "methods"} <= set(
+        commands
+    )
+    assert "`--conformal`" in page and "`--seeds` | `3`" in page
+
+
+def test_every_error_has_a_page() -> None:
+    kinds = {kind.__name__: kind for kind in MultumError.__subclasses__() if kind.__module__ == "multum.errors"}
+    assert set(PAGES) == set(kinds)
+    for name, page in PAGES.items():
+        assert (DOCS / f"{page}.md").exists(), name
+    assert multum.errors.DataError("x").page == "data" and MultumError("x").page == "reference/errors"
+
+
+def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert len(readme.splitlines()) < 120
+    for link in re.findall(r"\]\(([^)#]+)\)", readme):
+        assert (ROOT / link).exists(), link
+
+
+def test_broken_links_are_seen(tmp_path: Path) -> None:
+    build = generated("build")
+    (tmp_path / "a.html").write_text('<a href="b.html#there">b</a><a href="b.html#gone">b</a><a href="c.html">c</a>')
+    (tmp_path / "b.html").write_text('<h1 id="there">b</h1><script src="https://cdn.example/x.js"></script>')
+    wrong = build.broken(tmp_path)
+    assert [w.partition(":")[0] for w in wrong] == ["a.html", "a.html", "b.html"]
+    assert "no such place" in wrong[0] and "no file" in wrong[1] and "fetches" in wrong[2]

@@ -54,7 +54,7 @@ def broken(site: Path = SITE) -> list[str]:
             elif anchor and target in pages and unquote(anchor) not in pages[target].anchors:
                 wrong.append(f"{name}: {link} has no such place")
         fetched = re.findall(r"<(?:script|link|img)[^>]*(?:src|href)=\"(https?:[^\"]+)\"", file.read_text())
-        wrong += [f"{name}: fetches {url}" for url in fetched if "rel=\"canonical\"" not in url]
+        wrong += [f"{name}: fetches {url}" for url in fetched if 'rel="canonical"' not in url]
     return sorted(set(wrong))
 
 
@@ -85,7 +85,9 @@ def main() -> int:
     for line in wrong:
         print(line)
     pages = len(list(SITE.rglob("*.html")))
-    print(f"{pages} pages in {time.monotonic() - started:.0f} s, {len(failed)} failed blocks, {len(wrong)} broken links")
+    print(
+        f"{pages} pages in {time.monotonic() - started:.0f} s, {len(failed)} failed blocks, {len(wrong)} broken links"
+    )
     return 1 if code or failed or wrong or not pages else 0
 
 

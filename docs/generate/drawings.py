@@ -19,7 +19,7 @@ __all__ = ["drawing", "grown"]
 
 LAYERS = {"0": "first layer", "3": "convolution", "6": "convolution", "11": "last layer"}
 NORMS = {"0": "1", "3": "4", "6": "7"}
-SHOWN = {"weight_coefficients": "α", "weight_embedding": "e", "bias": "b"}
+SHOWN = {"weight_coefficients": "c", "weight_embedding": "e", "bias": "b"}
 LANE, GAP, BOX, LEFT, TOP = 44, 10, 96, 92, 40
 STEP = 158
 
@@ -38,8 +38,6 @@ def grown(network: nn.Module, method: multum.methods.Method, example: Any) -> mu
     if method.birth_after(10) is not None:
         method.give_birth(ens, seed=0)
     elif ens.members < method.members:
-        while sum(method.collects(epoch, 40) for epoch in range(1, 41)) == 0:
-            raise ValueError(f"{method.name} gathers no members in 40 epochs")
         for epoch in range(1, 41):
             if method.collects(epoch, 40):
                 method.collect(ens)
@@ -96,7 +94,9 @@ def _layer(path: str, x: float, height: float, ens: Any, tensors: dict[str, Any]
     if weight is None:  # made of templates: every member's own, computed
         shapes += [_box(x, m, 1, f"made own{m}", f"{path}.weight is computed for member {m + 1}") for m in _all(ens)]
     elif f"{path}.weight" in own:
-        share = weight.shape[1] / given.shape[0] if weight.shape[1] != given.shape[0] else weight.shape[2] / given.shape[1]
+        share = (
+            weight.shape[1] / given.shape[0] if weight.shape[1] != given.shape[0] else weight.shape[2] / given.shape[1]
+        )
         shapes += [_box(x, m, min(1, share), f"solid own{m}", f"{path}.weight of member {m + 1}") for m in _all(ens)]
         return shapes
     else:
@@ -146,7 +146,9 @@ def _norm(path: str, x: float, height: float, ens: Any) -> list[str]:
     if f"{path}.weight" in set(ens.own):
         share = dict(ens.named_parameters())[f"{path}.weight"].shape[1] / 16
         return [
-            svg.rect(x, TOP + m * (LANE + GAP) + LANE * (1 - share) / 2, 10, LANE * share, f"solid own{m}", title="norm")
+            svg.rect(
+                x, TOP + m * (LANE + GAP) + LANE * (1 - share) / 2, 10, LANE * share, f"solid own{m}", title="norm"
+            )
             for m in _all(ens)
         ]
     return [svg.rect(x, TOP, 10, height, "shared", title="norm, shared")]
@@ -179,7 +181,9 @@ def _schedule(method: Any, y: float, epochs: int = 40, per_epoch: int = 10) -> l
     for i, epoch in enumerate(taken):
         x, place = LEFT + width * epoch / epochs, points[min(epoch * per_epoch, steps) - 1][1]
         many = len(taken) > method.members
-        shapes.append(svg.circle(x, place, 3.5 if many else 5, "taken" if many or birth is not None else f"solid own{i}"))
+        shapes.append(
+            svg.circle(x, place, 3.5 if many else 5, "taken" if many or birth is not None else f"solid own{i}")
+        )
     if birth is not None:
         shapes.append(svg.line(LEFT + width * birth / epochs, y, LEFT + width * birth / epochs, y + high, "axis"))
         shapes.append(svg.text(LEFT + width * birth / epochs + 8, y + 10, "members are born", "quiet"))
@@ -190,5 +194,8 @@ def _legend(y: float, ensemble: bool) -> list[str]:
     shapes = [svg.rect(LEFT, y - 10, 14, 12, "shared"), svg.text(LEFT + 20, y, "shared" if ensemble else "one network")]
     if ensemble:
         shapes += [svg.rect(LEFT + 90, y - 10, 14, 12, "solid own0"), svg.text(LEFT + 110, y, "a member's own")]
-        shapes += [svg.rect(LEFT + 230, y - 10, 14, 12, "made own0"), svg.text(LEFT + 250, y, "computed or drawn, not stored")]
+        shapes += [
+            svg.rect(LEFT + 230, y - 10, 14, 12, "made own0"),
+            svg.text(LEFT + 250, y, "computed or drawn, not stored"),
+        ]
     return shapes

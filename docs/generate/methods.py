@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from functools import cache
 
 import torch
@@ -23,7 +24,8 @@ def _doc(name: str) -> str:
 
 def about(name: str) -> str:
     """Paper, equation and shape, as the method's file has them; its first paragraph is the page's own."""
-    return _doc(name).partition("\n\n")[2]
+    lines = _doc(name).partition("\n\n")[2].splitlines()
+    return "\n".join(line if line.startswith("    ") else re.sub(r"([*_])", r"\\\1", line) for line in lines)
 
 
 def fields(name: str) -> str:
@@ -59,7 +61,9 @@ def costs(*names: str) -> str:
             f"| `{METHODS[name].__name__}()` | {members} | {own_params:,} ({own_params / params:.2f}x) "
             f"| {own_macs / 1e6:,.0f} M ({own_macs / macs:.2f}x) |"
         )
-    return "\n".join([*lines, "", f"Counted by `multum.cost` on `{BASE}` for 3x32x32 images and 10 classes, default fields."])
+    return "\n".join(
+        [*lines, "", f"Counted by `multum.cost` on `{BASE}` for 3x32x32 images and 10 classes, default fields."]
+    )
 
 
 def table() -> str:

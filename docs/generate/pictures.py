@@ -28,10 +28,10 @@ def trained() -> dict[str, Any]:
     other = multum.load_data("digits#only=8+9")
     net = multum.models.build("cnn", classes=data.outputs, in_channels=1)
     ens = multum.ensemble(net, multum.Deep(members=4), example=data.example(), seed=0)
-    multum.fit(ens, data, multum.Recipe(epochs=2, lr=0.002), warn=False)
+    few = data.prepare(data.train.x[:200]), data.train.y[:200]
+    multum.fit(ens, few, multum.Recipe(epochs=6, lr=0.005), warn=False)
     ens.eval()
-    x = data.prepare(torch.cat([data.test.x, *([data.validation.x] if data.validation else [])]))
-    y = torch.cat([data.test.y, *([data.validation.y] if data.validation else [])])
+    x, y = data.prepare(data.test.x), data.test.y
     known, strange = multum.predict(ens, x), multum.predict(ens, data.prepare(other.test.x))
     return {"known": known, "strange": strange, "y": y, "right": known.labels == y}
 
@@ -45,7 +45,7 @@ def _svg(figure: Any) -> str:
 
 
 def _axes(across: str, up: str) -> tuple[Any, Any]:
-    colours = {name: INK for name in ("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color")}
+    colours = dict.fromkeys(("axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color", "text.color"), INK)
     plt.rcParams.update({**colours, "svg.fonttype": "none", "font.size": 9, "svg.hashsalt": "multum"})
     figure, axes = plt.subplots(figsize=(4.6, 2.7))
     axes.set(xlabel=across, ylabel=up)
@@ -82,7 +82,9 @@ def ood() -> str:
     known, strange = here["known"].entropy, here["strange"].entropy
     bins = torch.linspace(0, float(torch.cat([known, strange]).max()), 25).tolist()
     for values, colour, name in ((known, BLUE, "0 to 7, known"), (strange, ORANGE, "8 and 9, never seen")):
-        axes.hist(values, bins=bins, weights=torch.full_like(values, 1 / len(values)), color=colour, alpha=0.55, label=name)
+        axes.hist(
+            values, bins=bins, weights=torch.full_like(values, 1 / len(values)), color=colour, alpha=0.55, label=name
+        )
     axes.set_title(f"AUROC {metrics.auroc(known, strange):.3f}", fontsize=9)
     axes.legend(frameon=False)
     return _svg(figure)

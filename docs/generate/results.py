@@ -54,7 +54,9 @@ def comparisons() -> list[Comparison]:
 
 
 def _table(block: str) -> dict[str, dict[str, str]]:
-    lines = [[re.sub(FOOTNOTES, "", cell).strip() for cell in line.strip("| \n").split("|")] for line in block.splitlines()]
+    lines = [
+        [re.sub(FOOTNOTES, "", cell).strip() for cell in line.strip("| \n").split("|")] for line in block.splitlines()
+    ]
     head, *rest = [line for line in lines if not set("".join(line)) <= set("-: ")]
     return {line[0]: dict(zip(head, line, strict=False)) for line in rest}
 
@@ -93,12 +95,13 @@ def of_method(name: str) -> str:
                 continue
             difference = c.differences[label]
             slower = float(row["latency (ms)"]) / float(c.rows["single"]["latency (ms)"])
-            lines.append(
-                f"| {c.words} | {difference['calibrated NLL']} | {difference['verdict']} | {c.cost(label):.2f}x | {slower:.1f}x |"
-            )
+            price = f"{c.cost(label):.2f}x | {slower:.1f}x"
+            lines.append(f"| {c.words} | {difference['calibrated NLL']} | {difference['verdict']} | {price} |")
     if len(lines) == 2:
         return "No comparison with this method is committed yet: `multum compare` on your data tells."
-    return "\n".join([*lines, "", "From [the comparisons that were run](../results/compare.md), tuned with the same effort."])
+    return "\n".join(
+        [*lines, "", "From [the comparisons that were run](../results/compare.md), tuned with the same effort."]
+    )
 
 
 def quality_and_cost(style: str = "") -> str:
@@ -137,9 +140,14 @@ def quality_and_cost(style: str = "") -> str:
             same = [o for o in ordered if abs(math.log(c.cost(o) / c.cost(label))) < 0.12]  # beside each other
             at = x(c.cost(label)) + 13 * (same.index(label) - (len(same) - 1) / 2)
             kind = f"own{kinds.index(label.partition(':')[0]) % 6}"
-            shapes += [svg.line(at, y(below), at, y(above), f"bar {kind}"), svg.circle(at, y(mean), 4.5, f"solid {kind}")]
+            shapes += [
+                svg.line(at, y(below), at, y(above), f"bar {kind}"),
+                svg.circle(at, y(mean), 4.5, f"solid {kind}"),
+            ]
     bottom = 34 + -(-len(shown) // columns) * (high + 78) - 24
-    shapes.append(svg.text(left, bottom, "up: calibrated NLL less that of one network, lower is better, 95 % intervals", "quiet"))
+    shapes.append(
+        svg.text(left, bottom, "up: calibrated NLL less that of one network, lower is better, 95 % intervals", "quiet")
+    )
     shapes.append(svg.text(left, bottom + 15, "right: mult-adds of one prediction, in those of one network", "quiet"))
     for i, kind in enumerate(kinds):
         at = left + 122 * i

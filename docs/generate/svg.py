@@ -40,4 +40,5 @@ def picture(width: float, height: float, label: str, shapes: list[str], style: s
     """A whole drawing, as wide as the page allows; `style` is for files that no page's style sheet reaches."""
     head = f'<svg xmlns="http://www.w3.org/2000/svg" class="drawn" viewBox="0 0 {width:g} {height:g}" role="img"'
     inside = f"<style>{style}</style>" if style else ""
-    return f'{head} aria-label="{escape(label)}">{inside}{"".join(shapes)}</svg>'
+    drawn = f'{head} aria-label="{escape(label)}">{inside}{"".join(shapes)}</svg>'
+    return drawn if style else f'<div class="drawing">{drawn}</div>'
