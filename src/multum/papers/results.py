@@ -98,7 +98,7 @@ def read(paper: str) -> tuple[dict[str, Table], dict[str, Remarks], dict[str, tu
     file = FOLDER / f"{paper}.txt"
     if not file.exists():
         raise DataError(
-            f"the papers' printed numbers must lie in {FOLDER}; got none, since an installed multum leaves them out. Use a "
+            f"the papers' printed numbers must lie in {FOLDER}; got none: an installed multum leaves them out. Use a "
             "clone of the repository: pip install -e . there, then `multum reproduce`"
         )
     for section in f"\n{file.read_text('utf-8')}".split("\n# ")[1:]:
