@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         Single,
         Snapshot,
         Swag,
+        TabM,
         TreeNet,
     )
     from .metrics.cost import Cost, cost
@@ -77,6 +78,7 @@ __all__ = [
     "Single",
     "Snapshot",
     "Swag",
+    "TabM",
     "TreeNet",
     "__version__",
     "acquire",

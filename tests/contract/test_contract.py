@@ -83,6 +83,13 @@ METHODS = {
     ),
     "mimo": Row(multum.Mimo(members=3), refuses=("lstm",)),
     "multihead": Row(multum.Multihead(members=3)),
+    "tabm": Row(multum.TabM(members=3), adds=("r", "s"), rounds=True, refuses=("lstm",)),
+    "tabm-mini": Row(
+        multum.TabM(members=2, form="mini", start="normal", plain=("lstm*",)),
+        adds=("r",),
+        rounds=True,
+        only=(*FEW, "lstm"),
+    ),
     "tree-net": Row(multum.TreeNet(members=3)),
     "mc-dropout": Row(multum.McDropout(members=3), random=True),
     "mixture": Row(multum.Mixture(members=3), adds=MIXED, makes=GENERATED),

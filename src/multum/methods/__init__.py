@@ -23,6 +23,7 @@ from .packed import Packed as Packed
 from .single import Single as Single
 from .snapshot import Snapshot as Snapshot
 from .swag import Swag as Swag
+from .tabm import TabM as TabM
 from .tree_net import TreeNet as TreeNet
 
 METHODS: dict[str, type[Method]] = {

@@ -17,10 +17,8 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import Refusal, RewriteError
-from ..rewrite.walker import names_of
 from .base import INITS, NOISE, Builder, Method, Rewritten, setting
-from .paths import followed, known_path, module_path
+from .paths import check_heads, followed, heads_of, known_path, module_path
 
 __all__ = ["Multihead"]
 
@@ -41,7 +39,8 @@ class Multihead(Method):
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = self._heads(network, example)
-        self._check_heads(network, heads)
+        if self.members > 1:
+            check_heads("Multihead", network, heads)
         inside = tuple(f"{path}." for path in heads)
         fresh, noise = (heads, 0.0) if self.init == "fresh" else ((), NOISE)
         return Rewritten(network, (), lambda name, tensor: name.startswith(inside), fresh, builder, noise)
@@ -54,30 +53,4 @@ class Multihead(Method):
             known_path("head", self.head, network)
             return [self.head]
         usage = followed(network, example, "name the layer that each member owns, as in Multihead(head=path)")
-        inner = [path for path in usage.heads if not path or _holds(path, usage.layers)]
-        if inner or not usage.heads:
-            reason = "the head must be a layer of its own; got a module that computes the outputs itself"
-            fix = "make the last layer an nn.Linear, or name a module, as in Multihead(head=path)"
-            raise RewriteError("Multihead", [Refusal(path, reason, fix) for path in inner or [""]])
-        return usage.heads
-
-    def _check_heads(self, network: nn.Module, heads: list[str]) -> None:
-        """Every head has tensors of its own that can come to differ between members."""
-        refusals = []
-        for path in heads:
-            inside = [(first, [_holds(path, [name]) for name in names]) for first, names in names_of(network).items()]
-            tied = [first for first, held in inside if any(held) and not all(held)]
-            other = "or name another module, as in Multihead(head=path)"
-            if tied:
-                reason = f"a head must have tensors of its own; got {', '.join(tied)}, tied to the body"
-                refusals.append(Refusal(path, reason, f"untie it, {other}"))
-            elif not any(p.requires_grad for p in network.get_submodule(path).parameters()):
-                reason = "a head must have something to train; got one that is frozen, or has no parameters"
-                refusals.append(Refusal(path, reason, f"unfreeze it with requires_grad_(True), {other}"))
-        if refusals and self.members > 1:
-            raise RewriteError("Multihead", refusals)
-
-
-def _holds(path: str, names: list[str]) -> bool:
-    """Whether one of these modules or tensors is inside the module at `path`."""
-    return any(name.startswith(f"{path}.") for name in names)
+        return heads_of("Multihead", usage)

@@ -9,8 +9,9 @@ from torch.utils._pytree import tree_map_only
 
 from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
 from ..network.dependence import Usage, trace_members
+from ..rewrite.walker import names_of
 
-__all__ = ["followed", "known_path", "module_path"]
+__all__ = ["check_heads", "followed", "heads_of", "known_path", "module_path"]
 
 
 def module_path(name: str, value: object) -> None:
@@ -35,3 +36,35 @@ def followed(network: nn.Module, example: Any, fix: str) -> Usage:
     except Exception as error:  # a user's network may raise anything on noted tensors
         reason = f"one example must run through the network on traced tensors; got {type(error).__name__}: {error}"
         raise RewriteError("the network", [Refusal("", reason, fix)]) from error
+
+
+def heads_of(what: str, usage: Usage) -> list[str]:
+    """Paths of the last layers, which members own; one error where a module computes the outputs itself."""
+    inner = [path for path in usage.heads if not path or _holds(path, usage.layers)]
+    if inner or not usage.heads:
+        reason = "the head must be a layer of its own; got a module that computes the outputs itself"
+        fix = "make the last layer an nn.Linear, or name a module, as in Multihead(head=path)"
+        raise RewriteError(what, [Refusal(path, reason, fix) for path in inner or [""]])
+    return usage.heads
+
+
+def check_heads(what: str, network: nn.Module, heads: list[str]) -> None:
+    """Refuse heads without tensors of their own that can come to differ between members."""
+    refusals = []
+    for path in heads:
+        inside = [(first, [_holds(path, [name]) for name in names]) for first, names in names_of(network).items()]
+        tied = [first for first, held in inside if any(held) and not all(held)]
+        other = "or name another module, as in Multihead(head=path)"
+        if tied:
+            reason = f"a head must have tensors of its own; got {', '.join(tied)}, tied to the body"
+            refusals.append(Refusal(path, reason, f"untie it, {other}"))
+        elif not any(p.requires_grad for p in network.get_submodule(path).parameters()):
+            reason = "a head must have something to train; got one that is frozen, or has no parameters"
+            refusals.append(Refusal(path, reason, f"unfreeze it with requires_grad_(True), {other}"))
+    if refusals:
+        raise RewriteError(what, refusals)
+
+
+def _holds(path: str, names: list[str]) -> bool:
+    """Whether one of these modules or tensors is inside the module at `path`."""
+    return any(name.startswith(f"{path}.") for name in names)

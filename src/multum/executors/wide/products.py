@@ -165,11 +165,12 @@ class WideGroupedLinear(WideLinear):
 
 
 class WideRankOne(WideProduct):
-    """Input and output channels are scaled, and the weight is all members'."""
+    """Input and, where there is an s, output channels are scaled, and the weight is all members'."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = self.shared(self.scaled(x, "r", self.inputs))
-        return self.biased(self.scaled(y, "s", y.shape[self.axis] // self.members))
+        y = y if self.module.s is None else self.scaled(y, "s", y.shape[self.axis] // self.members)
+        return self.biased(y)
 
 
 class WideMasked(WideProduct):
