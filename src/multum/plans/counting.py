@@ -28,6 +28,7 @@ from ..metrics.cost import cost
 from ..metrics.speed import peak_bytes
 from ..network.copies import on_meta, skeleton, tensors_of
 from ..thinning.thin import output_of, thin
+from .shapes import KnownShapes
 
 __all__ = ["Base", "Counts", "Work"]
 
@@ -67,6 +68,7 @@ class Base:
         self.device = next((t.device for t in tensors_of(network).values()), torch.device("cpu"))
         self.shapes, self.shape_example = _without_values(network, example)
         self.thinned: dict[float, nn.Module] = {1.0: self.shapes}
+        self.known_shapes = KnownShapes()
 
     def counts(
         self, method: Method, width: float, affordable: Callable[[float, float], bool] = lambda params, macs: True
@@ -76,6 +78,10 @@ class Base:
         Args:
             affordable: of parameters and mult-adds; where they are not, no pass is followed.
         """
+        with self.known_shapes:
+            return self._counts(method, width, affordable)
+
+    def _counts(self, method: Method, width: float, affordable: Callable[[float, float], bool]) -> Counts:
         if width not in self.thinned:
             self.thinned[width] = thin(self.shapes, width, self.shape_example)
         ens = self._ensemble(self.thinned[width], method, self.shape_example)
