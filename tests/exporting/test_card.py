@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from multum.cli import app
+from multum.errors import ExportError
 from multum.exporting.card import write_card
 from multum.exporting.describing import public_name
+from multum.exporting.hub import push_to_hub
 from multum.runs import train as job
 from multum.runs.evaluate import evaluate_run
+from multum.runs.predict import predict_run
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +59,54 @@ def test_a_card_without_data_says_so(run, tmp_path):
 
 def test_names_lose_their_folders():
     assert public_name("npz:/data/x.npz") == "npz:x.npz" and public_name("./nets/mynet.py:Net") == "mynet.py:Net"
+
+
+class Hub:
+    """A hub that is a folder: what `HfApi` is asked to do is done on this disk."""
+
+    def __init__(self, folder: Path):
+        self.folder, self.private = folder, {}
+
+    def create_repo(self, repo_id: str, *, private: bool, exist_ok: bool) -> str:
+        (self.folder / repo_id).mkdir(parents=True, exist_ok=exist_ok)
+        self.private[repo_id] = private
+        return f"https://huggingface.co/{repo_id}"
+
+    def upload_folder(self, *, repo_id: str, folder_path: str, commit_message: str) -> None:
+        assert commit_message
+        shutil.copytree(folder_path, self.folder / repo_id, dirs_exist_ok=True)
+
+
+def test_what_is_pushed_predicts_as_the_run_does(run, tmp_path):
+    hub = Hub(tmp_path)
+    assert push_to_hub(run, "me/price", api=hub, private=True) == "https://huggingface.co/me/price"
+    repository = tmp_path / "me" / "price"
+    names = {"README.md", "quantiles.svg", "model.safetensors", "run.json", "preparation.json"}
+    assert names <= {path.name for path in repository.iterdir()} and hub.private == {"me/price": True}
+    for path in repository.iterdir():
+        assert str(run.parent).encode() not in path.read_bytes(), f"{path.name} says where the data lies"
+    new = run.parent / "table.csv"
+    expected = predict_run(run, new, progress=False)
+    (run.parent / "table.csv").rename(run.parent / "gone.csv")
+    try:
+        (tmp_path / "new.csv").write_text((run.parent / "gone.csv").read_text())
+        given = predict_run(repository, tmp_path / "new.csv", progress=False)
+    finally:
+        (run.parent / "gone.csv").rename(run.parent / "table.csv")
+    assert given.equals(expected)
+
+
+def test_the_hub_itself_reads_the_card(run, tmp_path):
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    card = huggingface_hub.ModelCard.load(write_card(run, tmp_path))
+    assert card.data.library_name == "multum" and card.data.pipeline_tag == "tabular-regression"
+    results = {result.metric_type: result.metric_value for result in card.data.eval_results}
+    assert results["rmse"] == pytest.approx(evaluate_run(run, progress=False)["rmse"], rel=1e-4)
+
+
+def test_a_push_that_fails_says_why(run, monkeypatch):
+    pytest.importorskip("huggingface_hub")
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.HfApi.create_repo", lambda *_, **__: (_ for _ in ()).throw(OSError("offline")))
+    result = CliRunner().invoke(app, ["card", str(run), "--push", "me/price"])
+    assert isinstance(result.exception, ExportError) and "OSError: offline. Log in with" in str(result.exception)

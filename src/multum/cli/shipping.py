@@ -53,11 +53,24 @@ def export(
 def card(
     run: RunFolder,
     to: Annotated[Path | None, Option(help="The folder to write to, or a .md file; by default the run folder")] = None,
+    push: Annotated[
+        str | None, Option(help="A repository of the Hugging Face hub, as me/churn: push card and model to it")
+    ] = None,
+    private: Annotated[bool, Option("--private", help="With --push, make a repository that only you see")] = False,
 ) -> None:
     """Write a model card: README.md in the layout of the Hugging Face hub, with data, cost, metrics and a figure.
 
+    With --push nothing is written here: card, model and what predicting needs become one commit on the hub.
+
     Example: multum card runs/churn
+
+    Example: multum card runs/churn --push me/churn --private
     """
+    if push is not None:
+        from ..exporting.hub import push_to_hub
+
+        show(f"pushed: {push_to_hub(run, push, private=private)}", wrap=False)
+        return
     from ..exporting.card import write_card
 
     show(f"written: {write_card(run, to)}", wrap=False)

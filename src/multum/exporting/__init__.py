@@ -9,5 +9,6 @@ onnx_file.py    the program as an ONNX file; columns.py: the text columns of a t
 torch_file.py   the program as torch.export saves it
 parity.py       the file is run, and must say what multum says
 export.py       `multum.export`
+card.py         the model card of a run; hub.py: card and model as a repository of the Hugging Face hub
 predicting.py   `multum predict` with a run, a saved model or an exported file
 """
