@@ -310,18 +310,12 @@ def table10(scale: str) -> Run:
 @item("packed/table11", "Table 11", "the UCI sets with their splits", status="full", chart=regressions)
 def table11(scale: str) -> Run:
     """Error and likelihood of Packed-Ensembles and Deep Ensembles on nine regression sets."""
-    recipe = {"optimizer": "adam", "lr": 1e-2, "weight_decay": 0.0, "schedule": "constant"}
+    recipe = {"optimizer": "adam", "lr": 1e-2, "weight_decay": 0.0, "schedule": "constant", "epochs": 40}
     methods = {"PE": Packed(members=3, alpha=2, gamma=1), "DE": Deep(members=3), "Single": Single()}
     every: tuple[Row, ...] = ()
     for (name, (*_, splits)), (label, method) in product(UCI.items(), methods.items()):
-        common: dict[str, Any] = {"data": f"uci_{name}", "seeds": tuple(range(splits))}
-        common |= {"model": f"mlp:hidden={400 if name == 'protein' else 200}"}
-        every += rows(
-            {label: method},
-            {**recipe, "epochs": 40, "batch_size": 100},
-            name,
-            varied={"method": label, "data": name},
-            **common,
-        )
-
+        model = f"mlp:hidden={400 if name == 'protein' else 200}"
+        common: dict[str, Any] = {"data": f"uci_{name}", "model": model, "seeds": tuple(range(splits))}
+        varied = {"method": label, "data": name}
+        every += rows({label: method}, {**recipe, "batch_size": 100}, name, varied=varied, **common)
     return Run(rows=every, **_about("Table 11"))
