@@ -16,7 +16,7 @@ import multum
 from methods import tabm_reference
 from multum import TabM
 from multum.errors import ConfigError, RewriteError
-from multum.models.tabular import TabularMLP
+from multum.models.mlp import TabularMLP
 from networks import ZOO
 
 EXACT = {"rtol": 0, "atol": 1e-12}
@@ -129,7 +129,7 @@ class Encoding(nn.Module):
         self.edges = edges
 
     def forward(self, x: Tensor) -> Tensor:
-        from multum.models.tabular import PiecewiseLinear
+        from multum.models.mlp import PiecewiseLinear
 
         parts = []
         for i, edges in enumerate(self.edges):
