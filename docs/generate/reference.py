@@ -50,13 +50,17 @@ def names() -> str:
         if name != "__version__":
             first = (inspect.getdoc(value) or "").partition("\n")[0]
             target = f"[`{name}`](#multum.{name})" if not inspect.ismodule(value) else f"`{name}`"
+            if name.lower() in multum.methods.METHODS:
+                target = f"[`{name}`](../methods/{name.lower()}.md)"
+                first = inspect.getdoc(inspect.getmodule(value)).partition("\n")[0]  # type: ignore[union-attr]
             lines.append(f"| {target} | {first.replace('|', chr(92) + '|')} |")
     return "\n".join(lines)
 
 
 def documented() -> str:
-    """Every public name that is no module, for mkdocstrings."""
-    shown = [n for n in multum.__all__ if n != "__version__" and not inspect.ismodule(getattr(multum, n))]
+    """Every public name that is no module and no method, which has a page, for mkdocstrings."""
+    elsewhere = {"__version__", *(kind.__name__ for kind in multum.methods.METHODS.values())}
+    shown = [n for n in multum.__all__ if n not in elsewhere and not inspect.ismodule(getattr(multum, n))]
     return "\n\n".join(f"::: multum.{name}" for name in shown)
 
 
