@@ -34,7 +34,8 @@ def fields(name: str) -> str:
     lines = ["| field | default | meaning |", "|---|---|---|"]
     for f in entry["fields"]:
         default = "+".join(map(str, f["default"])) if isinstance(f["default"], list) else f["default"]
-        lines.append(f"| `{f['name']}` | `{default}` | {_cell(f['comment'])} |")
+        shown = f"`{default}`" if default != "" else "none"
+        lines.append(f"| `{f['name']}` | {shown} | {_cell(f['comment'])} |")
     return "\n".join(lines)
 
 
