@@ -27,7 +27,8 @@ def errors(name: str, members: tuple[int, ...], threads: int) -> list[tuple[floa
     """Error, label, predicted and measured seconds of every candidate that was predicted."""
     build, shape = NETWORKS[name]
     plan = multum.plan(build(), example=torch.randn(shape), members=members, seconds=200, threads=threads)
-    timed = [c for c in plan if c.latency is not None and c.latency.measured]
+    measured = [c for c in plan if c.latency is not None and c.latency.measured]
+    timed = list({c.counts: c for c in measured}.values())  # those of the same work are timed once
     first = ends(timed)
     known = [(c.method.name, c.counts, c.latency.seconds) for c in (plan.single, *first)]
     predictor = Predictor(known)

@@ -24,7 +24,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         x = self.norm(self.conv(x)).relu_()
-        x = torch.cat([x, x.transpose(2, 3)], 1).var_mean(1, keepdim=True)[0] + x
+        x = torch.var_mean(torch.cat([x, x.transpose(2, 3)], 1), 1, keepdim=True)[0] + x
         return self.head(x.flatten(1)).log_softmax(1)
 
 

@@ -84,7 +84,7 @@ def plan(
     ] = None,
     seconds: Annotated[
         float, Option(help="That measuring may take; what is left is predicted. 0: no latencies")
-    ] = 60.0,
+    ] = 30.0,
     threads: Annotated[int | None, Option(help="Threads while measuring")] = None,
     as_json: Json = False,
 ) -> None:

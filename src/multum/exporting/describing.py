@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from ..data.preparation import Preparation
 from ..errors import FileError
 from ..metrics.cost import cost
 from ..optimizing.members import is_sampled
@@ -18,7 +20,7 @@ from .graph import Graph
 from .onnx_file import OnnxModel
 from .sources import Source
 
-__all__ = ["described", "metadata", "public_name", "summary"]
+__all__ = ["described", "metadata", "public_name", "public_preparation", "summary"]
 
 OF_THE_RUN = ("data", "fingerprint", "model", "recipe")
 
@@ -30,7 +32,7 @@ def described(source: Source, graph: Graph, x: Any, kind: str, sizes: bool) -> d
         x: one raw example.
         sizes: whether images may have any size.
     """
-    ensemble, meaning, data = source.ensemble, graph.meaning, source.preparation
+    ensemble, meaning, data, cascade = source.ensemble, graph.meaning, source.preparation, source.cascade
     with torch.no_grad():
         counted = cost(ensemble, example=graph.prepared(x))
     about = {
@@ -44,11 +46,17 @@ def described(source: Source, graph: Graph, x: Any, kind: str, sizes: bool) -> d
         "classes": list(data.class_names) if data is not None and data.task == "classification" else None,
         "rules": meaning.rules.described(),
         "level": meaning.level if ensemble.task == "regression" else None,
+        "cascade": None if cascade is None else {"score": cascade.score, "threshold": cascade.threshold},
         "samples": "fixed masks, one for each member and dropout" if is_sampled(ensemble) else None,
-        "preparation": None if data is None else data.as_dict(),
+        "preparation": None if data is None else public_preparation(data),
     }
     run = {name: source.run[name] for name in OF_THE_RUN if name in source.run}
     return about | run | {name: public_name(run[name]) for name in ("data", "model") if name in run}
+
+
+def public_preparation(data: Preparation) -> dict[str, Any]:
+    """How examples are read, in plain values and without the folders of this machine."""
+    return replace(data, name=public_name(data.name)).as_dict()
 
 
 def public_name(name: str) -> str:

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map_only
 
+from ..cascades.cascade import Cascade
 from ..ensemble import Ensemble
 from ..errors import ConfigError, ExportError, did_you_mean, first_line
 from ..files import plain
 from ..optimizing.members import is_sampled
 from ..outputs.prediction import eval_mode
+from .cascaded import clear_of_threshold
 from .decompositions import DECOMPOSITIONS
 from .describing import described
 from .graph import Graph, Meaning
@@ -50,7 +52,7 @@ FORMATS = {
 
 
 def export(
-    source: Ensemble | str | Path,
+    source: Ensemble | Cascade | str | Path,
     path: str | Path,
     *,
     format: str | None = None,
@@ -64,8 +66,8 @@ def export(
     """Write an ensemble, or what a run folder holds, as one file that runs without multum.
 
     Args:
-        source: an ensemble, whose inputs the file then takes as they are; or a run folder or a saved model. A run's
-            file takes raw examples: bytes of images, or the columns of a table.
+        source: an ensemble or a cascade, whose inputs the file then takes as they are; or a run folder or a saved
+            model. A run's file takes raw examples: bytes of images, or the columns of a table.
         format: "onnx" or "torch" (torch.export); by default what the ending of `path` says, .onnx or .pt2.
         members: use the first so many members alone.
         each_member: also put out what every member says.
@@ -83,8 +85,9 @@ def export(
     given = source_of(source, members, rules)
     ensemble = given.ensemble
     raw, words = given.examples(TRIED_ON) if example is None else (example, "examples of the user's")
-    meaning = Meaning(ensemble.task, given.preparation, given.rules, level, each_member)
-    graph = _graph(ensemble, members, meaning, raw)
+    meaning = Meaning(ensemble.task, given.preparation, given.rules, level, each_member, given.cascade is not None)
+    raw = _clear(given.cascade, raw)
+    graph = _graph(given, members, meaning, raw)
     expected = _expected(given, meaning, graph, members, raw)
     model, sizes = _made(FORMATS[kind], graph, raw, list(expected))
     parity = differences(_said(model, raw, _table(graph)), expected, given.rules, f"the {kind} file")
@@ -108,7 +111,18 @@ def _format(path: Path, name: str | None) -> str:
     return name
 
 
-def _graph(ensemble: Ensemble, members: int | None, meaning: Meaning, raw: Any) -> Graph:
+def _clear(cascade: Cascade | None, raw: Any) -> Any:
+    """Inputs without those that rounding may stop elsewhere."""
+    if cascade is None:
+        return raw
+    with torch.no_grad(), eval_mode(cascade.ensemble):
+        logits = cascade.ensemble(tree_map_only(Tensor, lambda t: t.to(cascade.ensemble.device), raw)).cpu()
+    keep = clear_of_threshold(cascade, logits, 2 * TOLERANCE)
+    return tree_map_only(Tensor, lambda t: t[keep], raw) if int(keep.sum()) >= TRACED_ON else raw
+
+
+def _graph(given: Source, members: int | None, meaning: Meaning, raw: Any) -> Graph:
+    ensemble = given.ensemble
     kinds = {str(t.dtype) for t in ensemble.parameters() if t.dtype in (torch.float16, torch.bfloat16)}
     if kinds:
         raise ExportError(
@@ -118,7 +132,7 @@ def _graph(ensemble: Ensemble, members: int | None, meaning: Meaning, raw: Any) 
     graph = Graph(torch.nn.Module(), meaning, ensemble.state.get("noise"))
     with torch.no_grad():
         few = graph.prepared(_first(raw, TRACED_ON))
-    graph.members = members_of(ensemble, members, few)
+    graph.members = members_of(ensemble, members, few, given.cascade)
     return graph.eval()
 
 
@@ -129,7 +143,7 @@ def _expected(given: Source, meaning: Meaning, graph: Graph, members: int | None
         if is_sampled(ensemble):
             return graph(raw)
         x = tree_map_only(Tensor, lambda t: t.to(ensemble.device), graph.prepared(raw))
-        outputs = ensemble(x)[:members].cpu()
+        outputs = ensemble(x)[:members].cpu() if given.cascade is None else given.cascade(x).logits.cpu()
         return meaning.answers(outputs, graph.noise)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ..cascades.voted import Voted
 from ..data.preparation import Preparation
 from ..metrics.regression import in_units
 from ..outputs.prediction import Prediction, RegressionPrediction
@@ -26,6 +27,7 @@ class Meaning:
     rules: Rules = field(default_factory=Rules)
     level: float = 0.95  # of the intervals that a regression itself gives
     each_member: bool = False  # whether every member's answer is put out
+    cascaded: bool = False  # whether outputs are NaN where a member was not asked
 
     def answers(self, outputs: Tensor, noise: Tensor | None = None) -> dict[str, Tensor]:
         """By name, as runs/answers.py lists them. Shape: outputs [members, batch, ...]."""
@@ -38,7 +40,12 @@ class Meaning:
         else:
             prediction = self.rules.read(outputs, self.task)
         positive = 1 if data is None else data.positive
-        return answers(prediction, self.rules, positive=positive, level=self.level, members=self.each_member)
+        if not self.cascaded:
+            return answers(prediction, self.rules, positive=positive, level=self.level, members=self.each_member)
+        voted = (~outputs[..., 0].isnan()).sum(0)
+        prediction = Voted(outputs, voted)
+        values = answers(prediction, self.rules, positive=positive, level=self.level, members=self.each_member)
+        return values | {"voted": voted}
 
 
 class Graph(nn.Module):

@@ -20,11 +20,11 @@ from ..errors import ExportError, first_line
 from ..models.sources import NETWORK
 from ..runs.folder import RunFolder
 from .card import write_card
-from .describing import public_name
+from .describing import public_name, public_preparation
 
 __all__ = ["push_to_hub", "write_repository"]
 
-KEPT = ("model.safetensors", "preparation.json", "validation.safetensors", NETWORK)
+KEPT = ("model.safetensors", "validation.safetensors", NETWORK)
 
 
 def push_to_hub(run: str | Path, name: str, *, private: bool = False, api: Any = None) -> str:
@@ -55,6 +55,7 @@ def write_repository(run: str | Path, to: str | Path) -> Path:
     write_card(source.path, target.path)
     described = source.read()
     target.write({**described, **{key: public_name(described[key]) for key in ("data", "model")}})
+    target.write_preparation(public_preparation(source.preparation(described)))
     for name in KEPT:
         if (source.path / name).is_file():
             shutil.copyfile(source.path / name, target.path / name)

@@ -12,16 +12,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..cascades.cascade import Cascade
 from ..ensemble import Ensemble
 from ..errors import ConfigError, ExportError
 from ..network.copies import run, skeleton
 from ..optimizing.members import Members, is_sampled
 from ..rewrite.dropout import Drawing
+from .cascaded import CascadedMembers
 
 __all__ = ["members_of"]
 
 
-def members_of(ensemble: Ensemble, count: int | None, x: Any) -> Members:
+def members_of(ensemble: Ensemble, count: int | None, x: Any, cascade: Cascade | None = None) -> Members:
     """The first `count` members, all where it is None, in eval mode and on the CPU.
 
     Args:
@@ -35,7 +37,8 @@ def members_of(ensemble: Ensemble, count: int | None, x: Any) -> Members:
         )
     if is_sampled(ensemble):
         return Members([_sample(ensemble, i, x) for i in range(count)]).eval()
-    return Members([ensemble.member(i).cpu() for i in range(count)]).eval()
+    networks = [ensemble.member(i).cpu() for i in range(count)]
+    return (Members(networks) if cascade is None else CascadedMembers(networks, cascade)).eval()
 
 
 def _sample(ensemble: Ensemble, index: int, x: Any) -> nn.Module:

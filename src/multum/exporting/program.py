@@ -73,6 +73,8 @@ class _Sayable(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if torch.compiler.is_dynamo_compiling():  # a branch of a cascade, which is a plain network
+            return function(*args, **kwargs)
         if function in self.replacements:
             with self:
                 return self.replacements[function](*args, **kwargs)

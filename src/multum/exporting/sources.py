@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map_only
 
+from ..cascades.cascade import Cascade
 from ..data.preparation import Preparation
 from ..data.tables import Table
 from ..ensemble import Ensemble
@@ -23,6 +24,7 @@ from ..runs.folder import RunFolder, open_run
 from ..runs.held_out import HeldOut, Rules, fit_rules, held_out
 from ..runs.recorded import own_test_part
 from ..saving import load
+from .cascaded import refuse
 from .columns import cells_of
 
 __all__ = ["Source", "source_of"]
@@ -43,6 +45,7 @@ class Source:
     rules: Rules = field(default_factory=Rules)
     run: Mapping[str, Any] = field(default_factory=dict)  # what run.json holds
     folder: RunFolder | None = None
+    cascade: Cascade | None = None  # that asks the ensemble's members one after another
 
     def examples(self, count: int) -> tuple[Any, str]:
         """So many inputs as a file takes them, and what they are in words."""
@@ -58,8 +61,11 @@ class Source:
         return x if table is None else cells_of(table, x), "test examples"
 
 
-def source_of(source: Ensemble | str | Path, members: int | None, rules: Mapping[str, Any]) -> Source:
+def source_of(source: Ensemble | Cascade | str | Path, members: int | None, rules: Mapping[str, Any]) -> Source:
     """What to export, with its rules for so many members."""
+    if isinstance(source, Cascade):
+        refuse(source, members, rules)
+        return Source(source.ensemble, rules=_given_rules(rules), cascade=source)
     if isinstance(source, Ensemble):
         return Source(source, rules=_given_rules(rules))
     path = Path(source)

@@ -23,7 +23,7 @@ from .counting import Counts, Work
 __all__ = ["Latency", "Predictor", "seconds_of"]
 
 SECONDS = 0.4  # that one candidate is timed for, within the rounds below
-ROUNDS = (5, 30)
+ROUNDS = (3, 30)
 SPREAD = 0.2  # of the logs of costs, from which two candidates of a method tell how its latency grows
 
 

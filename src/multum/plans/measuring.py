@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
@@ -13,7 +14,7 @@ from ..errors import MultumError, first_line
 from ..metrics.timing import ratio, spread
 from .backends import Backend
 from .candidates import Candidate
-from .counting import Base
+from .counting import Base, Counts
 from .latency import Latency, Predictor, seconds_of
 from .limits import Limit, Limits
 from .watching import Watch
@@ -38,7 +39,8 @@ def measured(
     """The candidates, the one network and the limits, with latencies; those that take too long are excluded.
 
     The cheapest and the dearest of every method come first, as the others are predicted from them; then those whose
-    predictions are closest to the limit, or the cheapest where there is none.
+    predictions are closest to the limit, or the cheapest where there is none. Candidates that do the same work
+    (Deep, Snapshot, SWAG and their like) are timed once.
     """
     if seconds <= 0:
         return list(candidates), single, limits
@@ -50,7 +52,7 @@ def measured(
         timed = clock.run([c for c in candidates if c.feasible], limits.latency, watch)
     finally:
         torch.set_num_threads(before)
-    updated = [timed.get((c.method, c.width), c) for c in candidates]
+    updated = [c if c.reason is not None else replace(c, **timed[c.counts]) for c in candidates]
     return [_judged(c, limits) for c in updated], replace(single, latency=Latency(clock.alone, True)), limits
 
 
@@ -67,10 +69,14 @@ class _Measuring:
         self.base, self.backend, self.until = base, backend, until
         self.reference = backend(base.build(single.method, 1.0), base.example)
         self.alone = spread(seconds_of({REFERENCE: self.reference})[REFERENCE]).median
-        self.timed: dict[tuple, Candidate] = {}
+        self.timed: dict[Counts | None, dict[str, Any]] = {}  # what is found out about candidates of these counts
         self.known = [(single.method.name, single.counts, self.alone)]
 
-    def run(self, candidates: Sequence[Candidate], limit: float | None, watch: Watch) -> dict[tuple, Candidate]:
+    def run(
+        self, candidates: Sequence[Candidate], limit: float | None, watch: Watch
+    ) -> dict[Counts | None, dict[str, Any]]:
+        """Latency, or why there is none, by counts."""
+        candidates = list({c.counts: c for c in reversed(candidates)}.values())[::-1]  # the first of equals
         first = ends(candidates)
         rest = [c for c in candidates if c not in first]
         watch.begin("timing", len(candidates))
@@ -84,9 +90,9 @@ class _Measuring:
         self._time(sorted(rest, key=distance), watch)
         predictor = Predictor(self.known)
         for c in candidates:
-            if (c.method, c.width) not in self.timed:
-                predicted = Latency(predictor.seconds(c.method.name, c.counts), measured=False)
-                self.timed[c.method, c.width] = replace(c, latency=predicted)
+            if c.counts not in self.timed:
+                seconds = predictor.seconds(c.method.name, c.counts)
+                self.timed[c.counts] = {"latency": Latency(seconds, measured=False)}
         return self.timed
 
     def _time(self, candidates: Sequence[Candidate], watch: Watch) -> None:
@@ -103,13 +109,13 @@ class _Measuring:
             try:
                 passes[c.label] = self.backend(self.base.build(c.method, c.width), self.base.example)
             except MultumError as error:  # what the meta device could not show, or the backend cannot run
-                self.timed[c.method, c.width] = replace(c, reason=f"cannot be run: {first_line(error)}")
+                self.timed[c.counts] = {"reason": f"cannot be run: {first_line(error)}"}
         seconds = seconds_of(passes)
         for c in group:
             if c.label in passes:
                 times = ratio(seconds[c.label], seconds[REFERENCE])
                 latency, lower, upper = (self.alone * each for each in (times.median, times.lower, times.upper))
-                self.timed[c.method, c.width] = replace(c, latency=Latency(latency, True, lower, upper))
+                self.timed[c.counts] = {"latency": Latency(latency, True, lower, upper)}
                 self.known.append((c.method.name, c.counts, latency))
 
 

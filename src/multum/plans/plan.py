@@ -104,7 +104,7 @@ def plan(
     batch_size: int = 1,
     backend: str | Backend = "eager",
     known: str | Path | None = None,
-    seconds: float = 60.0,
+    seconds: float = 30.0,
     threads: int | None = None,
     progress: bool = False,
 ) -> Plan:
@@ -130,7 +130,7 @@ def plan(
     """
     timing = backend_of(backend)
     if latency is not None and seconds <= 0:
-        raise ConfigError(f"a limit on latency must have time to measure; got seconds={seconds}. Use seconds=60")
+        raise ConfigError(f"a limit on latency must have time to measure; got seconds={seconds}. Use seconds=30")
     limits_by_name = {"params": params, "macs": macs, "memory": memory}
     base, notes = base_of(network, example, data, shape, classes, task, targets, batch_size)
     model = model_name(network)

@@ -30,7 +30,7 @@ def proposed(limits: str, data: str, model: str | None, methods: str, *, progres
             f"`plan` must be limits on {', '.join(NAMES)}; got {limits!r}. Use for example --plan params=1.2x,macs=2x"
         )
     name = model or default_model(load_data(data))
-    seconds = 60.0 if "latency" in parts else 0.0
+    seconds = 30.0 if "latency" in parts else 0.0
     planned = plan(name, data=data, methods=methods, seconds=seconds, progress=progress, **parts)
     if not planned.proposal:
         raise ConfigError(

@@ -89,9 +89,12 @@ class RunFolder:
 
     def write_data(self, data: Data) -> None:
         """Write what the run must know of its data: the preparation and the split."""
-        preparation = data.preparation.as_dict()
-        write_json(self.path / "preparation.json", {**preparation, "checksum": digest(preparation)})
+        self.write_preparation(data.preparation.as_dict())
         write_tensors(self.path / "split.safetensors", data.ids, {})
+
+    def write_preparation(self, preparation: Mapping[str, Any]) -> None:
+        """Write preparation.json, of what `Preparation.as_dict` gives."""
+        write_json(self.path / "preparation.json", {**preparation, "checksum": digest(preparation)})
 
     def write_validation(self, outputs: Tensor, targets: Tensor) -> None:
         """Write the members' outputs on the validation part. Shape: [members, examples, ...] and [examples]."""
