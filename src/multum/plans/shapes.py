@@ -25,7 +25,7 @@ class KnownShapes(TorchDispatchMode):
         self.known: dict[Any, Any] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
-        if any(kind not in PLAIN for kind in types):  # a subclass first does what it does, and comes back with plain tensors
+        if any(kind not in PLAIN for kind in types):  # a subclass comes back with plain tensors
             return NotImplemented
         if kwargs or not args or type(args[0]) not in PLAIN or not args[0].is_meta or func.is_view:
             return func(*args, **(kwargs or {}))
