@@ -34,8 +34,8 @@ HEAD = ["method", "stated loss", SAVED, "members asked", "mult-adds saved", "NLL
 
 READING = """## How to read it
 
-- **Stated losses below 0.01 are not kept on test.** Where 0.001 and 0.003 were stated, 0.0028 to 0.0052 nats are lost on
-  average; the intervals are wide enough to hold the stated losses, too. The bound comes from 1,000 examples, and of
+- **Stated losses below 0.01 are not kept on test.** Where 0.001 and 0.003 were stated, 0.0028 to 0.0052 nats are lost
+  on average; the intervals are wide enough to hold the stated losses, too. The bound comes from 1,000 examples, and of
   a loss that few of them make it is too narrow. Take 0.01 or more, or hold out more examples.
 - **The rule was changed once after test results had been seen**: the first took, of all thresholds whose upper end was
   within the stated loss, the one that saved most; this one goes from the strictest down and ends at the first that
