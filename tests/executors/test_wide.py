@@ -107,6 +107,36 @@ def test_layers(name):
     check_that_it_agrees(ens, X, runs=1)
 
 
+WAYS = {"matrices": {"PLACES": 0, "PER_PLACE": 0}, "channels last": {"LAST": 0}, "norms apart": {"FOLDED": 10**9}}
+CONVOLUTIONS: list[nn.Module] = [
+    *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
+    *(nn.Conv2d(8, 6, 1, stride=2), nn.BatchNorm2d(6, affine=False)),
+    *(nn.Conv2d(6, 8, 3, stride=(1, 2), padding=(2, 1), dilation=(2, 1), bias=False), nn.BatchNorm2d(8), nn.ReLU()),
+    *(nn.Conv2d(8, 8, 1, groups=2), nn.ConvTranspose2d(8, 4, 2), nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1)),
+]
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_convolve(way, rows, monkeypatch):
+    """Sizes choose between them; here each is made to run."""
+    for name, value in WAYS[way].items():
+        monkeypatch.setattr(f"multum.executors.wide.products.{name}", value)
+    monkeypatch.setattr("multum.rewrite.norm.LARGE", 0)
+    ens = deep(net(*CONVOLUTIONS, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)))
+    check_that_it_agrees(ens, X[:rows], runs=1)
+
+
+def test_the_norm_behind_a_convolution_is_folded_into_its_weight():
+    ens = deep(net(*CONVOLUTIONS, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))).eval()
+    with torch.no_grad():
+        ens(X)
+    wide = wide_of(ens.network)
+    (verdict,) = wide.verdicts.values()
+    assert verdict.proof.folding == {"0": "1", "3": "4", "5": "6"}  # not behind one that is transposed
+    assert not any(layer.done for layer in wide.parts.layers.values())
+
+
 def test_layer_norm_and_tokens():
     class Tokens(nn.Module):
         def __init__(self) -> None:

@@ -6,11 +6,12 @@ import copy
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 import multum
-from multum.rewrite.norm import NORMS, batch_norm, is_norm
+from multum.rewrite.norm import NORMS, batch_norm, is_norm, normalised
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
 SHAPES = {nn.BatchNorm1d: (5,), nn.BatchNorm2d: (4, 3), nn.BatchNorm3d: (3, 2, 2)}
@@ -354,3 +355,31 @@ def test_a_norm_of_the_users_own_is_own_wherever_norms_are(method):
     ens = multum.ensemble(net, method, example=torch.randn(4, 6), seed=0)
     assert {"1.scale", "3.weight", "3.bias"} <= set(ens.own)
     multum.check(ens, torch.randn(4, 6), verbose=False)
+
+
+# -- statistics in two passes, as large images get them ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("kind", SHAPES)
+def test_two_passes_give_what_torch_gives(kind, affine, monkeypatch):
+    monkeypatch.setattr(multum.rewrite.norm, "LARGE", 0)
+    x = inputs(kind, members=False).requires_grad_()
+    weight, bias = (torch.rand(CHANNELS, dtype=torch.float64, requires_grad=True) if affine else None for _ in range(2))
+    leaves = [t for t in (x, weight, bias) if t is not None]
+    assert multum.rewrite.norm.in_two_passes(x)
+    y, mean, var, _ = normalised(x, weight, bias, 1e-5)
+    running = torch.zeros(CHANNELS, dtype=torch.float64), torch.ones(CHANNELS, dtype=torch.float64)
+    expected = F.batch_norm(x, *running, weight, bias, True, 1.0, 1e-5)
+    torch.testing.assert_close((y, mean, var), (expected, *running), **EXACT)
+    factors = torch.randn(y.shape, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    gradients = [torch.autograd.grad((t * factors).sum(), leaves) for t in (y, expected)]
+    torch.testing.assert_close(*gradients, **EXACT)
+    assert torch.autograd.gradgradcheck(lambda *t: normalised(t[0], *(t[1:] or (None, None)), 1e-5)[0], leaves)
+
+
+def test_two_passes_keep_their_digits_far_from_zero():
+    x = 1e3 + torch.randn(8, 4, 32, 32, generator=torch.Generator().manual_seed(0))
+    assert multum.rewrite.norm.in_two_passes(x) and not multum.rewrite.norm.in_two_passes(x[..., :2])
+    var = normalised(x, None, None, 0.0)[2]
+    torch.testing.assert_close(var, x.double().var((0, 2, 3)).float(), rtol=1e-5, atol=0)

@@ -147,7 +147,7 @@ def trained_norm(
     """multum's batch norm by the batch: own statistics, or statistics of all members together."""
     # Under a transformation of the whole ensemble its tensors are not plain; then the operator's own rules help.
     plain = level.number == 1
-    run: Callable = normalised if plain else lambda x, weight, bias, eps: func(x, weight, bias, None, eps)
+    run: Callable = _outside if plain else lambda x, weight, bias, eps: func(x, weight, bias, None, eps)
     decides = running if running is not None else weight  # as in the operator
     if not level.own(x if decides is None else decides):
         if not level.own(x) or level.own(weight, bias):
@@ -159,6 +159,12 @@ def trained_norm(
     vectors = [level.vector(t, members) for t in (weight, bias)]
     y, *statistics = run(level.channels(x, members), *vectors, eps)
     return level.unfolded(y, members), *(level.mapped(s.view(members, -1), 0) for s in statistics)
+
+
+def _outside(*args: Any) -> Any:
+    """Outside of vmap, which would look for a rule of its own."""
+    with temporarily_pop_interpreter_stack():
+        return normalised(*args)
 
 
 def group_norm(

@@ -31,6 +31,10 @@ class WideLayer:
     place: int | None = None  # the dimension of the members in the input, where the channels do not tell
     overwrites: bool = False  # whether nobody but this layer needs its input
     fresh: bool = False  # whether the output is a tensor of its own, which no gradient needs
+    folds: bool = False  # whether it can do the work of a norm behind it, by other weights
+    folded: bool = False  # whether it is such a norm
+    norm: Any = None  # the norm behind it, where nobody else needs its output
+    done: bool = False  # whether the layer before has done this norm's work
 
     def __init__(self, module: Any, own: frozenset[str], members: int):
         self.module, self.own, self.members = module, own, members

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...rewrite.dropout import keep
+from ...rewrite.norm import in_two_passes, normalised
 from .layers import NotWide, WideLayer
 
 __all__ = ["WideBatchNorm", "WideDropout", "WideGroupNorm", "WideLayerNorm", "WideReLU"]
@@ -18,13 +19,27 @@ class WideBatchNorm(WideLayer):
     def check(self) -> None:
         module = self.module
         present = {name for name, t in (*module._parameters.items(), *module._buffers.items()) if t is not None}
-        self.fresh = bool(self.own)
+        self.fresh = self.folded = bool(self.own)
         if self.own and self.own != present:
             raise NotWide("a batch norm must be each member's or all members'; got some of its tensors shared")
         if module.momentum is None:
             raise NotWide("a batch norm must have a momentum; got the mean of all batches")
 
+    def scale_and_shift(self, like: Tensor) -> tuple[Tensor, Tensor] | None:
+        """What the norm multiplies and adds, as vectors; None where it goes by the batch, or in another precision."""
+        module = self.module
+        mean, var, weight, bias = map(self.vector, ("running_mean", "running_var", "weight", "bias"))
+        if module.training or mean is None or var is None or mean.dtype != like.dtype:
+            return None
+        scale = torch.rsqrt(var + module.eps)
+        scale = scale if weight is None else scale * weight
+        shift = -mean * scale
+        return scale, shift if bias is None else shift + bias
+
     def forward(self, x: Tensor) -> Tensor:
+        if self.done:
+            self.done = False
+            return x
         module = self.module
         by_batch = module.training or module.running_mean is None
         if x.ndim < 2 or (by_batch and x.numel() == x.shape[1]):
@@ -43,6 +58,12 @@ class WideBatchNorm(WideLayer):
         by_batch = module.training or mean is None
         if module.training and mean is not None:
             module.num_batches_tracked.add_(1)
+        if by_batch and in_two_passes(x):
+            y, *statistics, _ = normalised(x, weight, bias, module.eps)
+            for running, batch in zip((mean, var), statistics, strict=True):
+                if module.training and running is not None:
+                    running.mul_(1 - module.momentum).add_(batch, alpha=module.momentum)
+            return y
         if mean is not None and not by_batch and x.dtype.itemsize < mean.dtype.itemsize:  # as for one member
             return F.batch_norm(x.to(mean.dtype), mean, var, weight, bias, False, 0.0, module.eps).to(x.dtype)
         if self.overwrites and not by_batch and not torch.is_grad_enabled() and x.is_contiguous():

@@ -26,6 +26,11 @@ __all__ = [
     "WideTransposed",
 ]
 
+LAST = 2**21  # numbers of an input: from here on, training holds images with their channels last
+PLACES = 256  # of an image: kernels of one pixel are matrices from here on
+FOLDED = 2  # times the numbers of a weight: an output of so many is worth a weight that does the norm's work
+PER_PLACE = 2048  # input times output channels for each place of a single image: kernels are matrices from here on
+
 
 class WideProduct(WideLayer):
     """A convolution or a linear layer."""
@@ -81,6 +86,7 @@ class WideConvolution(WideProduct):
     def check(self) -> None:
         self.run = self.RUN[len(self.module.kernel_size)]
         self.fresh = "weight" in self.own
+        self.folds = True
 
     @property
     def inputs(self) -> int:
@@ -92,6 +98,10 @@ class WideConvolution(WideProduct):
         if module.padding_mode != "zeros":
             x = F.pad(x, module._reversed_padding_repeated_twice, mode=module.padding_mode)
             padding = 0
+        trained = torch.is_grad_enabled() and weight.requires_grad and weight.is_contiguous()
+        if trained and x.ndim == 4 and x.device.type == "cpu":
+            layout = torch.channels_last if x.numel() >= LAST else torch.contiguous_format
+            x, weight = x.contiguous(memory_format=layout), weight.contiguous(memory_format=layout)
         return self.run(x, weight, bias, module.stride, padding, module.dilation, groups)
 
     def all_outputs(self, weight: Tensor) -> Tensor:
@@ -101,11 +111,61 @@ class WideConvolution(WideProduct):
     def multiply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         if x.ndim != weight.ndim - 1:
             raise NotWide("a convolution must get a batch")
+        weight, bias = self.normed(x, weight, bias)
         groups = self.module.groups
         wide = self.holds_members(x, self.module.in_channels)
         if not wide and groups == 1:
             return self.convolve(x, self.all_outputs(weight), bias, 1)
-        return self.convolve(x if wide else self.spread(x), weight.flatten(0, 1), bias, self.members * groups)
+        x = x if wide else self.spread(x)
+        if self.as_matrices(x, weight):
+            return self.matrices(x, weight, bias)
+        return self.convolve(x, weight.flatten(0, 1), bias, self.members * groups)
+
+    def normed(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """With the norm behind in weight and bias, where no gradient is needed and there is less weight than output."""
+        places = len(x) * math.prod(x.shape[2:]) // math.prod(self.module.stride)
+        rare = self.norm is None or torch.is_grad_enabled() or torch.is_autocast_enabled(x.device.type)
+        if rare or places * weight.shape[0] * weight.shape[1] < FOLDED * weight.numel() or x.dtype != weight.dtype:
+            return weight, bias
+        vectors = self.norm.scale_and_shift(x)
+        if vectors is None:
+            return weight, bias
+        self.norm.done = True
+        scale, shift = vectors
+        each = scale.view(*weight.shape[:2], *(1 for _ in weight.shape[2:]))
+        return weight * each, shift if bias is None else torch.addcmul(shift, bias, scale)
+
+    def as_matrices(self, x: Tensor, weight: Tensor) -> bool:
+        """Whether a batched product beats a convolution in groups: for which oneDNN puts every kernel into an order of
+        its own at each call, and copies images for kernels of one pixel."""
+        module = self.module
+        fits = x.device.type == "cpu" and weight.ndim == 5 and module.groups == 1 and module.padding_mode == "zeros"
+        if not fits or isinstance(module.padding, str) or not x.is_contiguous():
+            return False
+        places = x.shape[2] * x.shape[3] // math.prod(module.stride)
+        one_pixel = weight.shape[3:] == (1, 1) and not any(module.padding)
+        if one_pixel and (len(x) == 1 or places >= PLACES):
+            return True
+        return len(x) == 1 and weight.shape[1] * weight.shape[2] >= PER_PLACE * places
+
+    def matrices(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        """[M, O, I*h*w] @ [B, M, I*h*w, H'*W']. Shape: x [B, M*I, H, W], weight [M, O, I, h, w] -> [B, M*O, H', W']."""
+        module = self.module
+        (up, across), sizes = module.stride, weight.shape[3:]
+        if sizes == (1, 1) and not any(module.padding):
+            columns = x[:, :, ::up, ::across]
+            height, width = columns.shape[2:]
+        else:
+            columns = F.unfold(x, sizes, module.dilation, module.padding, module.stride)
+            height, width = (
+                (n + 2 * p - d * (k - 1) - 1) // s + 1
+                for n, p, d, k, s in zip(
+                    x.shape[2:], module.padding, module.dilation, sizes, module.stride, strict=True
+                )
+            )
+        columns = columns.reshape(len(x), self.members, -1, height * width)
+        y = torch.matmul(weight.flatten(2), columns).view(len(x), -1, height, width)
+        return y if bias is None else y + self.along(bias, y)
 
     def shared(self, x: Tensor) -> Tensor:
         weight = self.module.weight
@@ -115,12 +175,19 @@ class WideConvolution(WideProduct):
 class WideTransposed(WideConvolution):
     RUN: ClassVar[dict[int, Any]] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
 
+    def check(self) -> None:
+        super().check()
+        self.folds = False  # its weight has the outputs elsewhere
+
     def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
         module = self.module
         return self.run(x, weight, bias, module.stride, module.padding, module.output_padding, groups, module.dilation)
 
     def all_outputs(self, weight: Tensor) -> Tensor:
         return weight.movedim(0, 1).flatten(1, 2)
+
+    def as_matrices(self, x: Tensor, weight: Tensor) -> bool:
+        return False
 
 
 class WideLinear(WideProduct):

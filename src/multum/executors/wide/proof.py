@@ -29,12 +29,14 @@ __all__ = ["Proof", "prove", "states_of", "unchanged"]
 class Proof(NamedTuple):
     """Where the members are: in the network's output, and in the inputs of its layers (None: common to all).
 
-    `overwriting` are the layers whose inputs nobody else needs, neither the network nor its gradient.
+    `overwriting` are the layers whose inputs nobody else needs, neither the network nor its gradient; `folding` are the
+    layers whose outputs a norm alone needs, and that norm.
     """
 
     output: int
     inputs: dict[str, int | None]
     overwriting: set[str]
+    folding: dict[str, str]
 
 
 class Step(NamedTuple):
@@ -192,13 +194,29 @@ def prove(
         raise NotWide("the network draws random numbers of Python or numpy")
     if not unchanged(before):
         raise NotWide("the network keeps what it computes in its modules")
-    return Proof(place, second.inputs, _overwriting(first.steps, first.origin(expected), layers))
+    uses = Counter(origin for step in first.steps for origin in step.origins if _is_output(origin))
+    uses[first.origin(expected)] += 1
+    folding = _folding(first.steps, uses, layers)
+    return Proof(place, second.inputs, _overwriting(first.steps, uses, layers), folding)
 
 
-def _overwriting(steps: list[Step], output: Any, layers: Mapping[str, WideLayer]) -> set[str]:
+def _folding(steps: list[Step], uses: Counter, layers: Mapping[str, WideLayer]) -> dict[str, str]:
+    """The layers that run once, and whose output goes to a norm that runs once, and nowhere else."""
+    calls = Counter(step.name for step in steps)
+    pairs = [
+        (steps[step.origins[0][0]].name, step.name)
+        for step in steps
+        if isinstance(step.name, str) and _is_output(step.origins[0]) and uses[step.origins[0]] == 1
+    ]
+    return {
+        path: norm
+        for path, norm in pairs
+        if calls[path] == calls[norm] == 1 and path in layers and layers[path].folds and layers[norm].folded
+    }
+
+
+def _overwriting(steps: list[Step], uses: Counter, layers: Mapping[str, WideLayer]) -> set[str]:
     """The layers that always get a new tensor which is used once."""
-    uses = Counter(origin for step in steps for origin in step.origins if _is_output(origin))
-    uses[output] += 1
 
     def spare(origin: Any) -> bool:
         if not _is_output(origin) or uses[origin] != 1:

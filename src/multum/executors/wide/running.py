@@ -69,6 +69,7 @@ class Wide:
         layers = self.parts.layers
         for path, layer in layers.items():
             layer.place, layer.overwrites = proof.inputs.get(path), path in proof.overwriting
+            layer.norm, layer.done = layers.get(proof.folding.get(path, "")), False
             layer.module.__dict__["forward"] = layer.forward
         try:
             out = run(network, x)
