@@ -167,11 +167,11 @@ def table(results: Mapping[str, Any]) -> str:
     return "\n\n".join([markdown_table(["measure", "bar", "median", "quartiles", "met"], rows, "llrrl"), *stated])
 
 
-def write_page(results: Mapping[str, Any]) -> None:
-    """Put the table where the page keeps it."""
+def write_page(measured: str, begin: str = BEGIN, end: str = END) -> None:
+    """Put what was measured where the page keeps it."""
     text = PAGE.read_text()
-    before, after = text.partition(BEGIN)[0], text.partition(END)[2]
-    write_text(PAGE, f"{before}{BEGIN}\n\n{table(results)}\n\n{END}{after}")
+    before, after = text.partition(begin)[0], text.partition(end)[2]
+    write_text(PAGE, f"{before}{begin}\n\n{measured}\n\n{end}{after}")
 
 
 def main() -> int:
@@ -207,7 +207,7 @@ def main() -> int:
         value = entry["value"]
         shown = f"{value['median']:.3f} ({value['lower']:.3f}-{value['upper']:.3f})" if value else entry["refused"]
         print(f"{name:<28} {shown}  bar {every[name].limit}", flush=True)
-    write_page(results)
+    write_page(table(results))
     return 0
 
 

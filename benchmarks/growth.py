@@ -5,7 +5,8 @@
 
 ResNet-18 for CIFAR with alpha = sqrt(M), in units of one network of the same round: time of a pass and of a training
 step, peak memory, and what a pass spends on convolutions, on norms and on the rest (torch.profiler), which says why a
-curve bends. Points are kept in docs/growth.json as they come; docs/growth.svg is drawn from it.
+curve bends. Points are kept in docs/growth.json as they come; docs/growth.svg is drawn from it, and the table of
+docs/benchmarks.md written.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from bars import write_page
 from torch.profiler import ProfilerActivity, profile
 
 import multum
@@ -37,6 +39,7 @@ from multum.runs.machine import machine, versions
 
 ROOT = Path(__file__).parents[1]
 RESULTS, PICTURE = ROOT / "docs" / "growth.json", ROOT / "docs" / "growth.svg"
+BEGIN, END = "<!-- growth: written by benchmarks/growth.py -->", "<!-- end of growth -->"
 ROUNDS, BATCH = 5, 16
 AXES = {"members": "members M, alpha = sqrt(M)", "batch": "batch", "image": "pixels of a side"}
 VALUES = {"members": (1, 2, 4, 8, 16, 32), "batch": (1, 4, 16, 64, 256, 512), "image": (32, 64, 96, 160, 224)}
@@ -172,7 +175,7 @@ def main() -> int:
         )
     if results["points"]:
         write_text(PICTURE, figure(results["points"]))
-        print(table(results["points"]))
+        write_page(table(results["points"]), BEGIN, END)
     return 0
 
 

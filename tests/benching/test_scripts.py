@@ -99,7 +99,9 @@ def test_bars_go_on_where_they_were_stopped(bars: ModuleType, monkeypatch: pytes
     bars.main()
 
 
-def test_points_of_growth_keep_the_parameters_and_are_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_points_of_growth_keep_the_parameters_and_are_drawn(
+    bars: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     growth = script("growth", monkeypatch, tmp_path)
     every = list(growth.points(list(growth.AXES)))
     assert all(point.method.alpha**2 == pytest.approx(point.method.members) for point in every)
