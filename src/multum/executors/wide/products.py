@@ -26,7 +26,7 @@ __all__ = [
     "WideTransposed",
 ]
 
-LAST = 2**21  # numbers of an input: from here on, training holds images with their channels last
+LAST = 2**22  # numbers of an input: from here on, training holds images with their channels last
 PLACES = 256  # of an image: kernels of one pixel are matrices from here on
 FOLDED = 2  # times the numbers of a weight: an output of so many is worth a weight that does the norm's work
 PER_PLACE = 2048  # input times output channels for each place of a single image: kernels are matrices from here on
