@@ -16,8 +16,8 @@ from grids import grid
 from multum.data.parts import Data
 from multum.errors import ConfigError
 
-from multum.lightning import EnsembleModule  # isort: skip
-from lightning.pytorch import Callback, Trainer
+from multum.lightning import EnsembleCallback, EnsembleModule  # isort: skip
+from lightning.pytorch import Callback, LightningModule, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 pytestmark = [  # of Lightning itself: what it asks of torch, and its advice about loaders and logging
@@ -88,7 +88,8 @@ METHODS = {
     "packed, clipped and accumulated": (multum.Packed(members=2, alpha=2), {"clip": 0.5, "accumulate": 2}),
     "batchensemble, averaged": (multum.BatchEnsemble(members=2), {"average_from": 0.5}),
     "mimo, best kept": (multum.Mimo(members=2), {"keep": "best", "validation": 0.2}),
-    "mixture, born late and in turns": (multum.Mixture(members=2), {}),
+    "mixture": (multum.Mixture(members=2), {}),
+    "hypernet, born late and in turns": (multum.Hypernet(members=2, birth_epoch=2), {}),
     "snapshot, collected": (multum.Snapshot(members=2), {}),
     "swag, collected": (multum.Swag(members=2), {}),
     "lamb, one optimizer each": (multum.Deep(members=2), {"optimizer": "lamb"}),
@@ -132,7 +133,7 @@ class Kill(Callback):
             raise Killed
 
 
-LATE = ("mixture, born late and in turns", "swag, collected")
+LATE = ("hypernet, born late and in turns", "swag, collected")
 KILLED = [(name, step) for name in ("deep", *LATE) for step in (4, 5, 10)]  # after 3, 4 (an epoch) and 9 of 16 batches
 
 
@@ -184,3 +185,104 @@ def test_what_does_not_fit_is_refused(tmp_path) -> None:
     loader = DataLoader(TensorDataset(data().train.x, data().train.y), batch_size=25)
     with pytest.raises(ConfigError, match="must have its training data itself"):
         trainer(2, tmp_path, precision="32-true").fit(module, loader)
+
+
+class Own(LightningModule):
+    """A module of somebody's own: an ensemble, a loss and an optimizer."""
+
+    def __init__(self, ens: multum.Ensemble):
+        super().__init__()
+        self.ens = ens
+
+    def training_step(self, batch: Any, index: int) -> torch.Tensor:
+        seen = self.ens.method.batch(*batch, torch.Generator().manual_seed(index))
+        return multum.loss(self.ens(seen.x, per_member=seen.per_member), seen.y, reduction="sum")
+
+    def configure_optimizers(self) -> Any:
+        return torch.optim.AdamW(self.ens.method.parameter_groups(self.ens, 1e-4), lr=0.02)
+
+
+class Simple(LightningModule):
+    """Ten lines for every method, with Lightning's loop and neither of multum's classes for it."""
+
+    def __init__(self, ens: multum.Ensemble, course: multum.Course):
+        super().__init__()
+        self.ens, self.course, self.automatic_optimization = ens, course, False
+
+    def training_step(self, batch: Any, index: int) -> None:
+        self.log("loss", self.course.step(*batch))
+
+    def on_train_end(self) -> None:
+        self.course.conclude(batch[0].double() for batch in self.trainer.train_dataloader)
+
+    def configure_optimizers(self) -> None:
+        pass
+
+
+def normed(method: Any) -> multum.Ensemble:
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.BatchNorm1d(8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+    return multum.ensemble(net.double(), method, example=torch.zeros(2, 4, dtype=torch.float64), seed=0)
+
+
+GATHERED = [multum.Snapshot(members=2), multum.FastGeometric(members=2), multum.Swag(members=2)]
+TOGETHER = [multum.Deep(members=2), multum.BatchEnsemble(members=2), multum.TabM(members=2, form="mini")]
+
+
+@pytest.mark.parametrize("method", [*TOGETHER, *GATHERED], ids=lambda m: m.name)
+def test_a_module_of_ones_own_trains_as_a_course(method: Any, tmp_path) -> None:
+    given = data()
+    loader = DataLoader(TensorDataset(given.train.x, given.train.y), batch_size=25)
+    reference, ens = normed(method), normed(method)
+    course = multum.Course(reference, multum.Recipe(epochs=4, lr=0.02, schedule="constant"), per_epoch=2)
+    for _ in range(4):
+        for x, y in loader:
+            course.step(x.double(), y)
+    course.conclude(x.double() for x, _ in loader)
+    trainer(4, tmp_path, EnsembleCallback()).fit(Own(ens), loader)
+    ours, theirs = ens.state_dict(), reference.state_dict()
+    assert ours.keys() == theirs.keys() and ens.members == 2
+    assert all(torch.allclose(ours[n], theirs[n], rtol=0, atol=1e-12) for n in theirs)
+
+
+def test_what_is_gathered_survives_in_checkpoints(tmp_path) -> None:
+    given = data()
+    loader = DataLoader(TensorDataset(given.train.x, given.train.y), batch_size=25)
+    whole, ens = normed(multum.Snapshot(members=2)), normed(multum.Snapshot(members=2))
+    trainer(4, tmp_path, EnsembleCallback()).fit(Own(whole), loader)
+
+    class Stop(Callback):
+        def on_train_epoch_start(self, trainer: Trainer, module: Any) -> None:
+            if trainer.current_epoch == 3:
+                raise Killed
+
+    kept = ModelCheckpoint(tmp_path, save_last=True)
+    with pytest.raises(Killed):
+        trainer(4, tmp_path, EnsembleCallback(), kept, Stop()).fit(Own(ens), loader)
+    again = normed(multum.Snapshot(members=2))
+    trainer(4, tmp_path, EnsembleCallback()).fit(Own(again), loader, ckpt_path=tmp_path / "last.ckpt")
+    assert again.members == 2 and all(torch.equal(t, whole.state_dict()[n]) for n, t in again.state_dict().items())
+
+
+@pytest.mark.parametrize("method", [multum.Hypernet(members=2, birth_epoch=2), multum.Swag(members=2)])
+def test_ten_lines_of_lightning_serve_every_method(method: Any, tmp_path) -> None:
+    given, ens, reference = data(), normed(method), normed(method)
+    loader = DataLoader(TensorDataset(given.train.x, given.train.y), batch_size=25)
+    recipe = multum.Recipe(epochs=4, lr=0.02)
+    trainer(4, tmp_path).fit(Simple(ens, multum.Course(ens, recipe, per_epoch=2)), loader)
+    course = multum.Course(reference, recipe, per_epoch=2)
+    for _ in range(4):
+        for x, y in loader:
+            course.step(x.double(), y)
+    course.conclude(x.double() for x, _ in loader)
+    assert all(torch.equal(t, reference.state_dict()[n]) for n, t in ens.state_dict().items())
+
+
+def test_what_a_callback_cannot_serve_is_refused(tmp_path) -> None:
+    loader = DataLoader(TensorDataset(data().train.x, data().train.y), batch_size=25)
+    with pytest.raises(ConfigError, match="members that take turns must have optimizers of their own; got Hypernet"):
+        trainer(4, tmp_path, EnsembleCallback()).fit(Own(normed(multum.Hypernet(members=2))), loader)
+    two = Own(normed(multum.Deep(members=2)))
+    two.other = normed(multum.Deep(members=2))
+    with pytest.raises(ConfigError, match=r"must hold one ensemble; got 2. Use EnsembleCallback\(name="):
+        trainer(1, tmp_path, EnsembleCallback()).fit(two, loader)

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from .plans.plan import plan
     from .saving import load, save
     from .thinning.thin import thin
+    from .training.course import Course
     from .training.find_lr import find_lr
     from .training.loop import fit
     from .training.recipe import Recipe
@@ -59,6 +60,7 @@ __all__ = [
     "BatchEnsemble",
     "Cascade",
     "Cost",
+    "Course",
     "Data",
     "Deep",
     "Ensemble",
@@ -109,6 +111,7 @@ __all__ = [
 _HOMES = {
     "Cascade": "cascades.cascade",
     "Cost": "metrics.cost",
+    "Course": "training.course",
     "Data": "data",
     "Ensemble": "ensemble",
     "EnsembleClassifier": "estimators",

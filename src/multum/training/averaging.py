@@ -21,7 +21,7 @@ from ..outputs.prediction import Prediction, eval_mode
 from ..outputs.regression import RegressionPrediction, fit_noise
 from .batches import stream
 
-__all__ = ["AT_ONCE", "Average", "Best", "held_out_score", "members_means", "refresh_norms", "set_noise"]
+__all__ = ["AT_ONCE", "Average", "Best", "held_out_score", "members_means", "norms_of", "refresh_norms", "set_noise"]
 
 AT_ONCE = 512  # held-out examples in one pass
 
@@ -173,11 +173,7 @@ def refresh_norms(ensemble: Ensemble, batches: Iterable[Any], seed: int = 0) -> 
     rows mixes them here, by the seed), and layers behind a norm see it normalise by its batch; other layers behave as
     in evaluation (no dropout).
     """
-    norms = {
-        path: m
-        for path, m in ensemble.network.named_modules()
-        if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats and m.running_mean is not None
-    }
+    norms = norms_of(ensemble)
     if not norms:
         return
     with eval_mode(ensemble), _measuring(ensemble, norms) as totals:
@@ -189,6 +185,15 @@ def refresh_norms(ensemble: Ensemble, batches: Iterable[Any], seed: int = 0) -> 
                 total.add()
         for total in totals:
             total.finish()
+
+
+def norms_of(ensemble: Ensemble) -> dict[str, Any]:
+    """Path -> batch norm, of those that keep statistics of what they see."""
+    return {
+        path: m
+        for path, m in ensemble.network.named_modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats and m.running_mean is not None
+    }
 
 
 @contextmanager

@@ -88,11 +88,6 @@ def advance(run: Run, after_epoch: Callable[[int], None] = lambda epoch: None) -
 
 def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
     """The gradients of one batch: its loss as it is trained, and the outputs."""
-    recipe, optimizers = run.recipe, run.optimizers
     with run.fabric.no_backward_sync(run.model, enabled=not run.moves_now):
-        outputs, value = run.scored(run.model, step, member, recipe.ghost, run.criterion, run.reduction)
-        penalty = recipe.l1 * optimizers.magnitude(member) if recipe.l1 else 0.0
-        # A member that trains alone has its share of the mean over all members.
-        share = run.ensemble.members if run.sequential and run.reduction == "mean" else 1
-        run.fabric.backward((value / share + penalty) / run.group)
-    return value + penalty, outputs
+        outputs, value = run.scored(run.model, step, member, run.recipe.ghost, run.criterion, run.reduction)
+        return run.backward(value, member), outputs

@@ -154,7 +154,7 @@ class Optimizers:
         if self.apart:
             self.fabric.clip_gradients(self.ensemble, optimizer, max_norm=self.recipe.clip, error_if_nonfinite=False)
             return
-        self.fabric.strategy.precision.unscale_gradients(optimizer.optimizer)
+        self.fabric.strategy.precision.unscale_gradients(getattr(optimizer, "optimizer", optimizer))
         own, trained = set(self.ensemble.own), [(n, p) for n, p in _trainable(self.ensemble) if p.grad is not None]
         clip_members([p.grad for n, p in trained if n in own and p.grad is not None], self.recipe.clip)
         nn.utils.clip_grad_norm_([p for n, p in trained if n not in own], self.recipe.clip)

@@ -10,9 +10,10 @@ from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import ConfigError, TrainingError
 from ..executors import EXECUTORS, REFERENCE
+from ..methods import Method
 from .recipe import Recipe
 
-__all__ = ["refuse"]
+__all__ = ["refuse", "refuse_epochs"]
 
 
 def refuse(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> None:
@@ -20,10 +21,7 @@ def refuse(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> 
     method, name = ensemble.method, type(ensemble.method).__name__
     if data.task != ensemble.task:
         raise TrainingError(f"data and ensemble must have one task; got {data.task} and {ensemble.task}")
-    method.check_epochs(recipe.epochs)
-    born = method.birth_after(recipe.epochs)
-    if born is not None and not 0 < born < recipe.epochs:
-        raise ConfigError(f"members must be born after 1 to {recipe.epochs - 1} epochs; got {born}. Train longer")
+    refuse_epochs(method, recipe)
     if sequential and set(ensemble.shared) & {n for n, p in ensemble.named_parameters() if p.requires_grad}:
         raise TrainingError(f"members that train one after another must share nothing; those of {name} share weights")
     if recipe.patience and sequential:
@@ -42,6 +40,14 @@ def refuse(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> 
     if data.train.weights is not None and (recipe.mixup or recipe.cutmix):
         raise TrainingError("mixup and cutmix must be 0 where examples have weights: they mix examples. Leave them out")
     _refuse_augmentation(recipe, data)
+
+
+def refuse_epochs(method: Method, recipe: Recipe) -> None:
+    """Raise where the members cannot be made in the recipe's epochs."""
+    method.check_epochs(recipe.epochs)
+    born = method.birth_after(recipe.epochs)
+    if born is not None and not 0 < born < recipe.epochs:
+        raise ConfigError(f"members must be born after 1 to {recipe.epochs - 1} epochs; got {born}. Train longer")
 
 
 def _refuse_recomputing(ensemble: Ensemble) -> None:

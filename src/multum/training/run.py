@@ -1,8 +1,7 @@
-"""One training run: where it is, what it moves, and what happens between the steps of the loop."""
+"""One training run: its data, files and processes around the progress of the members."""
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -20,15 +19,14 @@ from ..errors import ConfigError
 from ..executors.choosing import fixed
 from ..executors.loop import recomputing
 from ..files import prepare_folder
-from ..network.copies import tensors_of
 from ..saving import save as save_model
 from . import checkpoint, executing, resume
-from .averaging import Average, Best, held_out_score, refresh_norms, set_noise
+from .averaging import held_out_score, refresh_norms, set_noise
 from .batches import Step, batches_of, stream
 from .criterion import criterion_for
 from .devices import Place, agree, average_buffers, open_fabric
 from .interrupt import Interrupts, Stopped
-from .optimizers import Optimizers
+from .progress import Progress
 from .recipe import Recipe
 from .refusals import refuse
 from .reporting import Bar, History, Log, Tally, is_lost, lost
@@ -38,8 +36,8 @@ from .stopping import is_stalled, warn_if_falling
 __all__ = ["Run"]
 
 
-class Run:
-    """The state of a training run, and the parts of the loop that are not the loop itself."""
+class Run(Progress):
+    """A training with its data, files and processes: the parts of the loop that are not the loop itself."""
 
     def __init__(
         self,
@@ -57,26 +55,16 @@ class Run:
         self.data, size = as_data(data, ensemble.task)
         if size is not None and recipe.batch_size == Recipe.batch_size:
             recipe = replace(recipe, batch_size=size)
-        self.ensemble, self.recipe, self.method = ensemble, recipe, ensemble.method
-        self.sequential = recipe.sequential and self.method.members > 1
-        refuse(ensemble, recipe, self.data, self.sequential)
+        refuse(ensemble, recipe, self.data, recipe.sequential and ensemble.method.members > 1)
         if recipe.held_out and self.data.validation is None:
             self.data = self.data.with_validation(recipe.held_out, recipe.seed)
-        self.fabric = open_fabric(place, recipe.precision) if fabric is None else fabric
-        self.batches = batches_of(self.data, recipe, ensemble, self.fabric)
-        self.reduction = recipe.reduction or "sum"
+        fabric = open_fabric(place, recipe.precision) if fabric is None else fabric
+        self.batches = batches_of(self.data, recipe, ensemble, fabric)
         self.criterion = criterion_for(ensemble, self.data, recipe)
-        self.epochs = recipe.epochs * (ensemble.members if self.sequential else 1)
-        self.epoch = self.first = self.step = 0  # epochs done, batches done in this one, batches done in all
-        self.moves = self.born = 0  # moves of the optimizers, and how many were made when the members were born
+        super().__init__(ensemble, recipe, self.batches.per_epoch, fabric)
         self.history: History = []
-        self.average, self.best = Average(), Best()
         self.tally = Tally(self.data.task, self.data.target_std)
-        self.model: Any = self.fabric.setup_module(ensemble)
         self.scored = scoring(recipe.compile, self.fabric.device.type)
-        # Whether each member needs an optimizer of its own.
-        apart = self.method.takes_turns or recipe.sequential or recipe.optimizer == "lamb"
-        self.optimizers = Optimizers(ensemble, recipe, self.fabric, apart=apart)
         first = self.fabric.global_rank == 0
         self.out, self.resume = Path(out) if out is not None else None, resume
         if tensorboard and out is None:
@@ -120,34 +108,6 @@ class Run:
         """Whether examples come in an order that no one can begin in its middle."""
         return isinstance(self.data.train.x, Stream)
 
-    @property
-    def alone(self) -> int | None:
-        """The member whose turn it is when members train one after another."""
-        return min(self.epoch, self.epochs - 1) // self.recipe.epochs if self.sequential else None
-
-    @property
-    def group(self) -> int:
-        """Batches whose gradients make the present move; the last move of an epoch may have fewer."""
-        begun = self.first - self.first % self.recipe.accumulate
-        return min(self.recipe.accumulate, self.batches.per_epoch - begun)
-
-    @property
-    def moves_now(self) -> bool:
-        """Whether the optimizers move after the present batch."""
-        return self.first % self.recipe.accumulate == self.group - 1
-
-    def turn(self) -> int | None:
-        """The one member that the present move trains; None for all."""
-        if self.sequential:
-            return self.alone
-        return self.method.turn(self.ensemble, self.moves - self.born, stream(self.recipe.seed, "turn", self.moves))
-
-    def rate(self, back: int = 0) -> float:
-        """The learning rate of the present batch, or of one before."""
-        per_epoch, steps = self.batches.per_epoch, self.recipe.epochs * self.batches.per_epoch
-        step = (self.step - back) % steps
-        return self.method.learning_rate(self.recipe.rate(step, per_epoch), step, steps, per_epoch, self.recipe.lr)
-
     def check(self, value: Tensor, outputs: Tensor, step: Step, member: int | None) -> float:
         """The loss as a number, if it is one; all processes stop where one must."""
         number = float(value.detach())
@@ -157,20 +117,6 @@ class Run:
             place = f"epoch {self.epoch + 1}, step {self.step + 1}, lr {self.rate():.4g}"
             raise lost(number, outputs.detach(), step, member, self.criterion, place)
         return number
-
-    def move(self, member: int | None) -> None:
-        """Let the optimizers step once their batches are together, and count."""
-        moves_now = self.moves_now
-        self.step, self.first = self.step + 1, self.first + 1
-        if not moves_now:
-            return
-        self.moves += 1
-        # Nested steps: what a member owns moves at once, what members share once per cycle by all its gradients. The
-        # cycle runs on over epochs; its remainder at the very end is stepped too.
-        cycle = 1 if member is None else self.method.shared_step_every(self.ensemble.members)
-        last = self.step == self.epochs * self.batches.per_epoch
-        turns = (self.moves - self.born - 1) % cycle + 1
-        self.optimizers.step(member, shared=last or turns == cycle, turns=turns)
 
     def note(self, value: float, outputs: Tensor, step: Step) -> None:
         """Keep the books of a step; save now and then, and at once when asked to stop."""
@@ -192,23 +138,16 @@ class Run:
         row = {"epoch": self.epoch, "lr": self.rate(back=1), **self.tally.means(self.fabric)}
         if alone is not None:
             row["member"] = alone
-        if self.recipe.averages(within):
-            self.average.add(self._weights(alone))
-        if self.method.collects(within, self.recipe.epochs):
-            self._collect()
+        self.gather(within, alone)
         if self.recipe.keep == "best":
             by = self.recipe.best_by
             row[f"validation_{by}"] = score = held_out_score(self.ensemble, self.data, by, self.batches.place, alone)
             self.best.consider(score if by == "nll" else -score, self._tensors(alone))
-        if self.method.birth_after(self.recipe.epochs) == within and self.ensemble.members < self.method.members:
-            self.method.give_birth(self.ensemble)
-            self.born = self.moves
-            self.average, self.best = Average(), Best()  # of members that are no more
-            self.adopt_members()
+        if self.give_birth(within):
             executing.settle(self)
         self.history.append({**row, **self.tally.times()})
         if within == self.recipe.epochs or self.stalled:
-            self._settle(alone)
+            self.settle(alone)
         self.bar.epoch(self.history[-1])
         self.tally = Tally(self.data.task, self.data.target_std)
         self.keep_state(within)
@@ -286,35 +225,6 @@ class Run:
                 self.log.write(self.history)
         self.saved_at = time.monotonic()
 
-    def adopt_members(self) -> None:
-        """New own tensors: a wrapper made before would not see them, and their optimizers start empty."""
-        self.model = None
-        gc.collect()  # the old wrapper's hooks on shared tensors must go before the new one's come
-        self.model = self.fabric.setup_module(self.ensemble)
-        self.optimizers.adopt_members()
-
     def _stop_if_asked(self) -> None:
         if self.asked:
             raise Stopped(int(self.asked))
-
-    def _collect(self) -> None:
-        if self.average.count and self.method.collects_average():
-            with self.average.installed(self._weights(None)):
-                self.method.collect(self.ensemble)
-        else:
-            self.method.collect(self.ensemble)
-
-    def _settle(self, alone: int | None) -> None:
-        """The end of training, or of one member's: the best or the average takes the place of the last weights."""
-        self.best.install(self._tensors(alone))
-        self.average.install(self._weights(alone))
-        self.average, self.best = Average(), Best()
-
-    def _tensors(self, alone: int | None) -> dict[str, Tensor]:
-        """All tensors, or one member's slices of what members own."""
-        tensors = {n: t for n, t in tensors_of(self.ensemble.network).items() if n not in self.ensemble.numbers}
-        return tensors if alone is None else {n: tensors[n].detach()[alone] for n in self.ensemble.own}
-
-    def _weights(self, alone: int | None) -> dict[str, Tensor]:
-        trainable = {n for n, p in self.ensemble.named_parameters() if p.requires_grad}
-        return {n: t for n, t in self._tensors(alone).items() if n in trainable}

@@ -1,11 +1,11 @@
-"""Ensembles under Lightning's Trainer, with its loggers, callbacks and checkpoints.
+"""`multum.lightning.EnsembleModule`: the training of `multum.fit` under Lightning's Trainer.
 
     module = multum.lightning.EnsembleModule(ens, data, multum.Recipe(epochs=30))
     lightning.Trainer(max_epochs=30).fit(module)
 
-It is the training of `multum.fit`: Lightning turns its loop, and owns devices, precision and processes. Every method
-trains (turns, late birth, collected members, averages); each step has the loss that `multum.fit` has, and a run that is
-resumed by `Trainer.fit(module, ckpt_path=...)` ends as if it had never stopped.
+Lightning turns its loop, and owns devices, precision and processes. Every method trains (turns, late birth, collected
+members, averages); each step has the loss that `multum.fit` has, also on several processes, and a run that is resumed
+by `Trainer.fit(module, ckpt_path=...)` ends as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -17,29 +17,21 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from lightning.pytorch import LightningModule
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
-from .ensemble import Ensemble
-from .errors import ConfigError
-from .network.copies import tensors_of
-from .operators import define_missing
-from .outputs.loss import loss
-from .outputs.prediction import predict
-from .training import resume
-from .training.batches import Step
-from .training.devices import Place
-from .training.loop import learn
-from .training.recipe import PRECISIONS, Recipe
-from .training.run import Run
-
-define_missing()  # Lightning imports torchvision where it is installed, also where its operators are missing
-try:
-    from lightning.pytorch import LightningModule
-except ImportError as error:
-    raise ImportError(
-        f"multum.lightning must have the package lightning, which cannot be imported ({error}). Install it: "
-        "pip install 'multum[lightning]'"
-    ) from error
+from ..ensemble import Ensemble
+from ..errors import ConfigError
+from ..network.copies import tensors_of
+from ..outputs.loss import loss
+from ..outputs.prediction import predict
+from ..training import resume
+from ..training.batches import Step
+from ..training.devices import Place
+from ..training.loop import learn
+from ..training.recipe import PRECISIONS, Recipe
+from ..training.run import Run
 
 __all__ = ["EnsembleModule"]
 
@@ -94,6 +86,9 @@ class EnsembleModule(LightningModule):
         self._opened = contextlib.ExitStack()
         self.run.seed(self._opened)
         self.ensemble.train()
+        if isinstance(self.trainer.model, DistributedDataParallel):
+            # It would reduce the gradients of the tensors that it saw at first, and members may be born: see `reduce`.
+            self.trainer.model.require_backward_grad_sync = False
         if self._saved is not None:
             resume.put_back(self.run, self._saved["tensors"], self._saved["header"], "a Lightning checkpoint")
             self._saved = None
@@ -111,6 +106,8 @@ class EnsembleModule(LightningModule):
         run.optimizers.set_rate(run.rate())
         value, outputs = learn(run, batch, member)
         number = run.check(value, outputs, batch, member)
+        if run.moves_now:
+            self._reduce_gradients()
         run.move(member)
         run.note(number, outputs, batch)
         self.log("train_loss", number / len(outputs) if run.reduction == "sum" else number, prog_bar=True)
@@ -180,6 +177,13 @@ class EnsembleModule(LightningModule):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing: gradients are the run's. Slices look at members' own; shared ones may be under way."""
 
+    def _reduce_gradients(self) -> None:
+        """The mean over processes; what of it was the mean already, between the turns of members, stays so."""
+        if self.trainer.world_size > 1:
+            for p in self.ensemble.parameters():
+                if p.grad is not None:
+                    p.grad.copy_(self.trainer.strategy.reduce(p.grad, reduce_op="mean"))
+
     def _torch_optimizers(self) -> list[torch.optim.Optimizer]:
         assert self.run is not None
         return [held.optimizer for held in self.run.optimizers.every()]
@@ -234,6 +238,7 @@ class _Hands:
         self.world_size, self.global_rank = trainer.world_size, trainer.global_rank
         self.strategy = SimpleNamespace(precision=trainer.precision_plugin)
         self.all_gather, self.barrier = trainer.strategy.all_gather, trainer.strategy.barrier
+        self.broadcast, self.autocast = trainer.strategy.broadcast, trainer.precision_plugin.forward_context
 
     @property
     def device(self) -> torch.device:
@@ -252,7 +257,7 @@ class _Hands:
         self.module.manual_backward(value)
 
     def no_backward_sync(self, module: nn.Module, enabled: bool) -> Any:
-        return contextlib.nullcontext()  # gradients that are reduced at every batch add up to the same
+        return contextlib.nullcontext()  # gradients are reduced where they move
 
     def clip_gradients(self, module: nn.Module, optimizer: _Held, max_norm: float, error_if_nonfinite: bool) -> None:
         self.strategy.precision.unscale_gradients(optimizer.optimizer)
