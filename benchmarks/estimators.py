@@ -180,26 +180,38 @@ def band(rows: list[dict[str, Any]]) -> tuple[float, float]:
 
 
 def page(rows: list[dict[str, Any]]) -> str:
-    lines = ["# Estimators on tables", "", __doc__.split("\n\n", 2)[2].strip(), ""]
-    lines += [HOW_TO_READ]
-    for name in dict.fromkeys(each["data"] for each in rows):
+    names = [name for name in FOLDS if any(each["data"] == name for each in rows)]
+    lines = ["# Estimators on tables", "", __doc__.split("\n\n", 2)[2].strip(), "", HOW_TO_READ, "", _kept(rows, names)]
+    for name in names:
         of_data = [each for each in rows if each["data"] == name]
         score = "accuracy" if "accuracy" in of_data[0] else "rmse"
-        lines += ["", f"## {name} ({of_data[0]['rows']:,} training rows)", ""]
-        lines.append(HEAD.format(score))
+        lines += ["", f"## {name} ({of_data[0]['rows']:,} training rows)", "", HEAD.format(score)]
         for model in (*OURS, *PEERS):
             of_model = [each for each in of_data if each["model"] == model]
             if of_model:
                 cells = [_cell([each[key] for each in of_model]) for key in (score, "nll")]
                 low, high = band(of_model)
-                covered, width, seconds = (
-                    np.mean([each[key] for each in of_model]) for key in ("covered", "width", "seconds")
-                )
+                covered, width, seconds = (_mean(of_model, key) for key in ("covered", "width", "seconds"))
                 lines.append(
                     f"| {model} | {cells[0]} | {cells[1]} | {covered:.3f} | {low:.3f} to {high:.3f} | {width:.4g} | "
                     f"{seconds:.1f} | {len(of_model)} |"
                 )
     return "\n".join(lines) + "\n"
+
+
+def _kept(rows: list[dict[str, Any]], names: list[str]) -> str:
+    """Of how many data sets the coverage of each model is where it should be."""
+    parts = []
+    for model in (*OURS, *PEERS):
+        groups = [[each for each in rows if each["data"] == name and each["model"] == model] for name in names]
+        groups = [group for group in groups if group]
+        inside = [low <= _mean(group, "covered") <= high for group in groups for low, high in [band(group)]]
+        parts += [f"{model} {sum(inside)} of {len(inside)}"] if inside else []
+    return f"Mean coverages within the expected range, of the data sets that were run: {', '.join(parts)}."
+
+
+def _mean(rows: list[dict[str, Any]], key: str) -> float:
+    return float(np.mean([each[key] for each in rows]))
 
 
 def _cell(values: list[float]) -> str:

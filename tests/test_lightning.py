@@ -23,7 +23,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 pytestmark = [  # of Lightning itself: what it asks of torch, and its advice about loaders and logging
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings(
-        "ignore:.*(num_workers|log_every_n_steps|exists and is not empty|no `val_dataloader`|pre-optimization state)"
+        "ignore:.*(num_workers|log_every_n_steps|exists and is not empty|no `val_dataloader`|pre-optimization state|no optimizer)"
     ),
 ]
 
@@ -260,7 +260,8 @@ def test_what_is_gathered_survives_in_checkpoints(tmp_path) -> None:
     with pytest.raises(Killed):
         trainer(4, tmp_path, EnsembleCallback(), kept, Stop()).fit(Own(ens), loader)
     again = normed(multum.Snapshot(members=2))
-    trainer(4, tmp_path, EnsembleCallback()).fit(Own(again), loader, ckpt_path=tmp_path / "last.ckpt")
+    resumed = trainer(4, tmp_path, EnsembleCallback(), ModelCheckpoint(tmp_path, save_last=True))
+    resumed.fit(Own(again), loader, ckpt_path=tmp_path / "last.ckpt")
     assert again.members == 2 and all(torch.equal(t, whole.state_dict()[n]) for n, t in again.state_dict().items())
 
 

@@ -114,7 +114,7 @@ BLOCKS = re.findall(r"```python\n(.*?)```", (Path(__file__).parents[2] / "docs" 
 
 @pytest.mark.parametrize("index", range(len(BLOCKS)))
 @pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning", "ignore:.*num_workers")
-@pytest.mark.filterwarnings("ignore:.*(log_every_n_steps|configure_optimizers|precision).*")
+@pytest.mark.filterwarnings("ignore:.*(log_every_n_steps|no optimizer)")
 def test_the_examples_of_the_page_run(index: int, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

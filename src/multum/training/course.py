@@ -96,6 +96,7 @@ class Course:
         ensemble.train()
         member = progress.turn()
         progress.optimizers.set_rate(progress.rate())
+        progress.optimizers.hold()
         if not per_member:
             beside = y if weights is None else (y, weights)
             mixing = stream(recipe.seed, "batch", progress.epoch, progress.first)

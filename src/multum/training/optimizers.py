@@ -49,11 +49,15 @@ class Optimizers:
         # How many members use what has no member axis, where their gradients are averaged.
         as_if_alone = self.recipe.reduction is None and self.ensemble.members > 1
         self.sharers = self.ensemble.method.sharers(self.ensemble) if as_if_alone else {}
-        self.gradients = [torch.zeros_like(p) for p in own.values()]
-        for p, gradient in zip(own.values(), self.gradients, strict=True):
-            p.grad = gradient
+        self.sliced, self.gradients = [*own.values()], [torch.zeros_like(p) for p in own.values()]
+        self.hold()
         members = range(self.ensemble.members if own else 0)
         self.own = [self._make({n: _slice(p, i) for n, p in own.items()}) for i in members]
+
+    def hold(self) -> None:
+        """Let gradients of own tensors go where the slices look, also after somebody else's zero_grad."""
+        for p, gradient in zip(self.sliced, self.gradients, strict=True):
+            p.grad = gradient
 
     def set_rate(self, rate: float) -> None:
         for _, optimizer in self._named():
