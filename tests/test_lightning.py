@@ -23,8 +23,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 pytestmark = [  # of Lightning itself: what it asks of torch, and its advice about loaders and logging
     pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning"),
     pytest.mark.filterwarnings(
-        "ignore:.*(num_workers|log_every_n_steps|exists and is not empty|no `val_dataloader`|pre-optimization state|no optimizer)"
+        "ignore:.*(num_workers|log_every_n_steps|exists and is not empty|no `val_dataloader`|pre-optimization state)"
     ),
+    pytest.mark.filterwarnings("ignore:.*this fit will run with no optimizer"),
 ]
 
 
