@@ -25,7 +25,8 @@ def _doc(name: str) -> str:
 def about(name: str) -> str:
     """Paper, equation and shape, as the method's file has them; its first paragraph is the page's own."""
     lines = _doc(name).partition("\n\n")[2].splitlines()
-    return "\n".join(line if line.startswith("    ") else re.sub(r"([*_])", r"\\\1", line) for line in lines)
+    words = "\n".join(line if line.startswith("    ") else _cell(line) for line in lines)
+    return re.sub(r"docs/(results/[\w/-]+\.md)", r"[what came out](../\1)", words)
 
 
 def fields(name: str) -> str:
@@ -40,7 +41,9 @@ def fields(name: str) -> str:
 
 
 def _cell(words: str) -> str:
-    return words.replace("|", "\\|").replace("*", "\\*")
+    """Words in which Markdown finds nothing but code."""
+    parts = words.split("`")
+    return "`".join(part if i % 2 else re.sub(r"([*_|])", r"\\\1", part) for i, part in enumerate(parts))
 
 
 @cache
