@@ -1,11 +1,13 @@
 """docs/results/compare.md: comparisons that were run, with the commands that run them, from their report.json.
 
     multum compare --data digits --seeds 5 --out runs/digits
-    python benchmarks/compare_page.py runs/digits runs/fashion --peers peers.json
+    python benchmarks/compare_page.py runs/digits runs/fashion --peers runs/peers/peers.json
+    python benchmarks/compare_page.py docs/results/compare/*.json       the same bytes from what is kept there
 
-Peers are other libraries on the same splits: {"rows": [{"data", "name", "seed", "metrics": {...}, "seconds"}]}. What is
-written by hand stands in compare.note.md, beside the page. A section of the page whose report is not among the folders
-stays as it is, but for the rows of peers that were measured since. The same files give the same bytes.
+Peers are other libraries on the same splits: {"rows": [{"data", "name", "seed", "metrics": {...}, "seconds"}]}. Reports
+(without their cells) and peers are kept beside the page, in compare/; what is written by hand stands in
+compare.note.md. A section of the page whose report is not given stays as it is, but for the rows of peers that were
+measured since: sections of before reports were kept have no other source.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ import torch
 from multum.comparing.reading import columns
 from multum.figures.formats import NOTHING, heading, shown, sized
 from multum.figures.tables import markdown_table
-from multum.files import read_json, write_text
+from multum.files import read_json, write_json, write_text
 from multum.metrics.statistics import over_seeds, paired_t
 from multum.reports.markdown import advice_parts, code, legend, main_table, safe
 from multum.reports.summary import settings_words
 from multum.reports.table import to_single, verdict
 
 OUT = Path("docs/results/compare.md")
-OOD = "auroc"
+OOD, PEERS = "auroc", "peers.json"
 BESIDE = "Beside other libraries, on the same splits:"
 OURS = "multum: "
 INTRODUCTION = """# Comparisons that were run
@@ -39,19 +41,37 @@ paired, and for calibrated NLL its interval holds for all methods at once. Tunin
 def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folders", nargs="+", type=Path, help="of comparisons: those that hold a report.json")
+    parser.add_argument("reports", nargs="*", type=Path, help="folders of comparisons, or their reports kept as JSON")
     parser.add_argument("--peers", nargs="*", default=[], type=Path, help="JSON files of other libraries' results")
     parser.add_argument("--out", default=OUT, type=Path)
     options = parser.parse_args()
-    note = options.out.with_suffix(".note.md")
+    note, kept = options.out.with_suffix(".note.md"), options.out.with_suffix("")
+    peers = {(row["data"], row["name"], row["seed"]): row for path in _peers(kept, options.peers) for row in path}
+    rows = [peers[key] for key in sorted(peers)]
+    documents = {}
+    for path in options.reports:
+        if path.name != PEERS:
+            document = read_json(path / "report.json" if path.is_dir() else path)
+            documents[path.stem] = {key: value for key, value in document.items() if key != "cells"}
     text = compare_page(
-        [read_json(folder / "report.json") for folder in options.folders],
-        [row for path in options.peers for row in read_json(path).get("rows", [])],
+        list(documents.values()),
+        rows,
         note.read_text() if note.is_file() else "",
         options.out.read_text() if options.out.is_file() else "",
     )
+    kept.mkdir(exist_ok=True)
+    for name, document in documents.items():
+        write_json(kept / f"{name}.json", document)
+    if rows:
+        write_json(kept / PEERS, {"rows": rows})
     write_text(options.out, text)
     print(f"wrote {options.out}")
+
+
+def _peers(kept: Path, given: Sequence[Path]) -> list[list[Mapping[str, Any]]]:
+    """The rows that are kept, then those of the files: the later ones win."""
+    paths = [*([kept / PEERS] if (kept / PEERS).is_file() else []), *given]
+    return [read_json(path).get("rows", []) for path in paths]
 
 
 def compare_page(
