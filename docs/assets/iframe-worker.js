@@ -8,7 +8,7 @@ if (location.protocol === "file:") {
       this.frame.hidden = true
       document.documentElement.append(this.frame)
       this.inside = this.frame.contentWindow
-      this.inside.postMessage = (data) => setTimeout(() => this.onmessage?.({ data }))
+      this.inside.postMessage = (data) => this.pass(data, this)
       const script = this.inside.document.createElement("script")
       script.src = url
       script.onload = () => {
@@ -21,7 +21,11 @@ if (location.protocol === "file:") {
     }
     postMessage(data) {
       if (this.waiting) this.waiting.push(data)
-      else setTimeout(() => this.inside.onmessage?.({ data }))
+      else this.pass(data, this.inside)
+    }
+    pass(data, to) {
+      const copy = structuredClone(data) // as between a page and a worker: neither sees what the other changes
+      setTimeout(() => to.onmessage?.({ data: copy }))
     }
     terminate() {
       this.frame.remove()
