@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -207,3 +208,27 @@ def test_broken_links_are_seen(tmp_path: Path) -> None:
     wrong = build.broken(tmp_path)
     assert [w.partition(":")[0] for w in wrong] == ["a.html", "a.html", "b.html"]
     assert "no such place" in wrong[0] and "no file" in wrong[1] and "fetches" in wrong[2]
+
+
+@pytest.mark.slow
+def test_a_worker_from_disk_gets_copies(tmp_path: Path) -> None:
+    """What the site's search stands on: it changes the question that it was given, which the page still shows."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    shutil.copy(DOCS / "assets" / "iframe-worker.js", tmp_path)
+    (tmp_path / "worker.js").write_text("self.onmessage = e => { e.data.asked = 'taken'; self.postMessage(e.data) }")
+    (tmp_path / "page.html").write_text(
+        '<html><head><script src="iframe-worker.js"></script></head><body><script>'
+        "const question = { asked: 'what' }; const worker = new Worker('worker.js');"
+        "worker.onmessage = e => { document.title = question.asked + ' ' + e.data.asked };"
+        "worker.postMessage(question)</script></body></html>"
+    )
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.goto((tmp_path / "page.html").as_uri())
+        page.wait_for_function("document.title !== ''", timeout=5000)
+        assert page.title() == "what taken"
+        browser.close()
