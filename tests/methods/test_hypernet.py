@@ -646,13 +646,23 @@ def test_attention_sees_the_generated_weights(name):
             assert torch.equal(moved[0], out[0]) and not torch.equal(moved[1], out[1]), path
 
 
-def test_regression_and_compiled():
+def regression() -> Ensemble:
     torch.manual_seed(0)
     net = build("mlp", in_features=6, classes=2, hidden=(16, 16)).double()
     ens = multum.ensemble(net, Hypernet(members=3), example=rows(), task="regression", seed=0)
     ens.method.give_birth(ens)
+    return ens
+
+
+def test_regression():
+    ens = regression()
     multum.check(ens, rows(), verbose=False)
     assert multum.predict(ens, rows()).variance.shape == (4,)
+
+
+@pytest.mark.slow  # torch.compile; one fast test of it is in tests/test_ensemble.py
+def test_compiled():
+    ens = regression()
     expected = copy.deepcopy(ens).train()(rows())
     torch.testing.assert_close(torch.compile(ens.train(), backend="aot_eager")(rows()), expected, **EXACT)
 

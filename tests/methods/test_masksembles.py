@@ -578,6 +578,7 @@ def test_a_users_network_is_saved_and_loaded(tmp_path: Path) -> None:
     assert torch.equal(multum.load(tmp_path / "model.safetensors", network=TransformerNet)(x), ens(x))
 
 
+@pytest.mark.slow  # torch.compile; one fast test of it is in tests/test_ensemble.py
 def test_the_ensemble_compiles() -> None:
     net, x = multum.models.build("small-cnn"), random(4, 3, 8, 8).float()
     ens = ensemble(net, x).eval()

@@ -347,6 +347,7 @@ def test_the_count_does_not_depend_on_the_device():
         assert trunk == {"conv1", "layer1.0.bn1", "layer1.0.conv1"}
 
 
+@pytest.mark.slow  # torch.compile; one fast test of it is in tests/test_ensemble.py
 @pytest.mark.parametrize("training", [False, True])
 def test_it_compiles(training):
     ens, x = made("mlp", members=3, rate=0.5)

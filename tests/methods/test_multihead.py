@@ -183,6 +183,7 @@ def test_files_and_copies(tmp_path):
         assert torch.equal(other.member(2)(x), ens.member(2)(x))
 
 
+@pytest.mark.slow  # torch.compile; one fast test of it is in tests/test_ensemble.py
 def test_it_compiles():
     x = torch.randn(4, 4)
     ens = multum.ensemble(build("mlp", in_features=4, classes=3), Multihead(), example=x)

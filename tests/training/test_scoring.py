@@ -117,6 +117,7 @@ def test_recomputing_is_refused_where_it_would_change_the_numbers() -> None:
         multum.Recipe(recompute=True, compile=True)
 
 
+@pytest.mark.slow  # torch.compile; one fast test of it is in tests/test_ensemble.py
 def test_a_compiled_step_is_one_program_for_each_size_with_the_same_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(scoring.torch, "compile", partial(torch.compile, backend="aot_eager"))
     torch.compiler.reset()
