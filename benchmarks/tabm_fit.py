@@ -5,7 +5,7 @@
 For an environment with tabm, pytabkit and multum. All have the same members, width, depth, dropout, batch size, number
 of epochs and training rows, AdamW at 2e-3 with decay 3e-4, categories as ones and zeros, numbers without an embedding,
 the same batches for all members, and no early stopping. The time is that of training alone for tabm's own loop (as its
-authors' example is), and of `multum.fit` and pytabkit's `fit` as a whole, which also scale and validate; the accuracy
+authors' example is), and of `multum.fit` and pytabkit's `fit` as a whole, which also scales and validates; the accuracy
 on test rows says that all of them train. adult.npz is in $MULTUM_DATA.
 """
 
