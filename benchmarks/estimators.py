@@ -179,9 +179,10 @@ def band(rows: list[dict[str, Any]]) -> tuple[float, float]:
     return float(np.mean(means)) - reach, float(np.mean(means)) + reach
 
 
-def page(rows: list[dict[str, Any]]) -> str:
+def page(rows: list[dict[str, Any]], note: str) -> str:
     names = [name for name in FOLDS if any(each["data"] == name for each in rows)]
     lines = ["# Estimators on tables", "", __doc__.split("\n\n", 2)[2].strip(), "", HOW_TO_READ, "", _kept(rows, names)]
+    lines += ["", note] if note else []
     for name in names:
         of_data = [each for each in rows if each["data"] == name]
         score = "accuracy" if "accuracy" in of_data[0] else "rmse"
@@ -228,6 +229,7 @@ def main() -> None:
     parser.add_argument("--folds", type=int, default=max(FOLDS.values()), help="of each data set, at most")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--page", type=Path)
+    parser.add_argument("--note", default="", help="a paragraph for the page")
     parser.add_argument("--only", action="store_true", help="write the page alone")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -241,7 +243,7 @@ def main() -> None:
                 print(json.dumps(read_json(path)), flush=True)
     rows = [read_json(path) for path in sorted(options.out.glob("*-*.json"))]
     if options.page is not None:
-        write_text(options.page, page(rows))
+        write_text(options.page, page(rows, options.note))
 
 
 if __name__ == "__main__":
