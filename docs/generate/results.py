@@ -86,17 +86,16 @@ def advice() -> str:
 def of_method(name: str) -> str:
     """A method in every comparison that has it, as Markdown."""
     lines = [
-        "| data | calibrated NLL, less that of one network (95 %) | verdict | mult-adds | latency |",
-        "|---|---|---|---|---|",
+        "| data | calibrated NLL, less that of one network (95 %) | verdict | mult-adds |",
+        "|---|---|---|---|",
     ]
     for c in comparisons():
-        for label, row in c.rows.items():
+        for label in c.rows:
             if label.partition(":")[0] != name or label not in c.differences:
                 continue
             difference = c.differences[label]
-            slower = float(row["latency (ms)"]) / float(c.rows["single"]["latency (ms)"])
-            price = f"{c.cost(label):.2f}x | {slower:.1f}x"
-            lines.append(f"| {c.words} | {difference['calibrated NLL']} | {difference['verdict']} | {price} |")
+            words = f"| {c.words} | {difference['calibrated NLL']} | {difference['verdict']} | {c.cost(label):.2f}x |"
+            lines.append(words)
     if len(lines) == 2:
         return "No comparison with this method is committed yet: `multum compare` on your data tells."
     return "\n".join(
