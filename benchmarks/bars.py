@@ -160,9 +160,11 @@ def table(results: Mapping[str, Any]) -> str:
         spreads = f"{value['lower']:.2f}-{value['upper']:.2f}"
         rows.append([bar.measure, f"<= {bar.limit:.2f}", f"{value['median']:.2f}", spreads, verdict])
     where, numbers = results["machine"], results["versions"]
+    rounds = {entry.get("rounds", ROUNDS) for entry in results["bars"].values()} or {ROUNDS}
+    often = f"{min(rounds)} to {max(rounds)}" if len(rounds) > 1 else str(*rounds)
     stated = [
         f"{where['processor']}, {where['cores']} cores ({', '.join(where['flags'])}), {results['threads']} threads; "
-        f"{ROUNDS} rounds; {', '.join(f'{name} {version}' for name, version in numbers.items())}.",
+        f"{often} rounds; {', '.join(f'{name} {version}' for name, version in numbers.items())}.",
     ]
     return "\n\n".join([markdown_table(["measure", "bar", "median", "quartiles", "met"], rows, "llrrl"), *stated])
 
@@ -201,6 +203,7 @@ def main() -> int:
         if (name in results["bars"] and not options.again) or time.monotonic() - began > 60 * options.minutes:
             continue
         entry = measured(every[name], options.rounds)
+        entry["rounds"] = options.rounds
         entry["created"] = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         results["bars"][name] = entry
         write_json(RESULTS, results)

@@ -137,14 +137,18 @@ class Workshop:
         return self._once(("born", method), lambda: self.setting.ensemble(method))
 
     def _grown(self, method: Method) -> Ensemble:
-        """The ensemble with all of its members, where training makes them: copies of the first cost the same."""
+        """The ensemble with all of its members, where training makes them: different ones, since what is equal in all
+        of them would be computed once."""
         if self._born(method).members == method.members:
             return self._born(method)
 
         def grow() -> Ensemble:
             ens = self.setting.ensemble(method)
-            own = ens.tensors(ens.own).items()
-            ens.regrow({n: t.detach()[:1].expand(method.members, *t.shape[1:]).clone() for n, t in own})
+            generator = torch.Generator().manual_seed(0)
+            grown = {n: t.detach()[:1].repeat_interleave(method.members, 0) for n, t in ens.tensors(ens.own).items()}
+            for t in (t for t in grown.values() if t.is_floating_point()):
+                t.mul_(1 + 0.01 * torch.rand(t.shape, generator=generator))
+            ens.regrow(grown)
             return ens
 
         return self._once(("grown", method), grow)
