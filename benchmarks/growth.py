@@ -110,17 +110,24 @@ def shares(setting: Setting, point: Point) -> dict[str, dict[str, float]]:
 
 
 def figure(found: Mapping[str, Any]) -> str:
-    """Three panels: time of a pass, time of a step and memory of a step, in units of one network."""
+    """A panel for each axis that has points: time of a pass and of a step, and memory of a step, by one network's."""
+    shown = [axis for axis in AXES if any(f"{axis} {value}" in found for value in VALUES[axis])]
     with drawing():
         canvas, panels = multiples(
-            list(AXES.values()), [""] * 3, 1080, x="", y="in units of one network", shared=False, most=330
+            [AXES[axis] for axis in shown],
+            [""] * len(shown),
+            360 * len(shown),
+            x="",
+            y="in units of one network",
+            shared=False,
+            most=330,
         )
         lines = (
             ("optimized inference, time", INFERENCE, lambda row: row["ratio"]["median"], HUES[0], "-"),
             ("training step, time", TRAINING, lambda row: row["ratio"]["median"], HUES[1], "-"),
             ("training step, peak memory", TRAINING, lambda row: row["memory_ratio"], HUES[2], (0, (3, 2))),
         )
-        for axis, axes in zip(AXES, panels, strict=True):
+        for axis, axes in zip(shown, panels, strict=True):
             own = {value: found[f"{axis} {value}"] for value in VALUES[axis] if f"{axis} {value}" in found}
             for label, mode, number, colour, style in lines:
                 at = [(value, number(row[mode])) for value, row in own.items() if mode in row and number(row[mode])]
