@@ -2,12 +2,12 @@
 
     multum compare --data digits --seeds 5 --out runs/digits
     python benchmarks/compare_page.py runs/digits runs/fashion --peers runs/peers/peers.json
-    python benchmarks/compare_page.py docs/results/compare/*.json       the same bytes from what is kept there
+    python benchmarks/compare_page.py                                   the same bytes from what is kept
 
 Peers are other libraries on the same splits: {"rows": [{"data", "name", "seed", "metrics": {...}, "seconds"}]}. Reports
-(without their cells) and peers are kept beside the page, in compare/; what is written by hand stands in
-compare.note.md. A section of the page whose report is not given stays as it is, but for the rows of peers that were
-measured since: sections of before reports were kept have no other source.
+(without their cells) and peers are kept beside the page, in compare.json; what is written by hand stands in
+compare.note.md. A section of the page whose report is not kept stays as it is, but for the rows of peers that were
+measured since.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from multum.reports.summary import settings_words
 from multum.reports.table import to_single, verdict
 
 OUT = Path("docs/results/compare.md")
-OOD, PEERS = "auroc", "peers.json"
+OOD = "auroc"
 BESIDE = "Beside other libraries, on the same splits:"
 OURS = "multum: "
 INTRODUCTION = """# Comparisons that were run
@@ -41,37 +41,28 @@ paired, and for calibrated NLL its interval holds for all methods at once. Tunin
 def main() -> None:
     """Write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("reports", nargs="*", type=Path, help="folders of comparisons, or their reports kept as JSON")
+    parser.add_argument("folders", nargs="*", type=Path, help="of comparisons: those that hold a report.json")
     parser.add_argument("--peers", nargs="*", default=[], type=Path, help="JSON files of other libraries' results")
     parser.add_argument("--out", default=OUT, type=Path)
     options = parser.parse_args()
-    note, kept = options.out.with_suffix(".note.md"), options.out.with_suffix("")
-    peers = {(row["data"], row["name"], row["seed"]): row for path in _peers(kept, options.peers) for row in path}
-    rows = [peers[key] for key in sorted(peers)]
-    documents = {}
-    for path in options.reports:
-        if path.name != PEERS:
-            document = read_json(path / "report.json" if path.is_dir() else path)
-            documents[path.stem] = {key: value for key, value in document.items() if key != "cells"}
-    text = compare_page(
-        list(documents.values()),
-        rows,
-        note.read_text() if note.is_file() else "",
-        options.out.read_text() if options.out.is_file() else "",
-    )
-    kept.mkdir(exist_ok=True)
-    for name, document in documents.items():
-        write_json(kept / f"{name}.json", document)
-    if rows:
-        write_json(kept / PEERS, {"rows": rows})
-    write_text(options.out, text)
+    source = options.out.with_suffix(".json")
+    kept = read_json(source) if source.is_file() else {"reports": {}, "peers": []}
+    for folder in options.folders:
+        report = read_json(folder / "report.json")
+        kept["reports"][folder.name] = {key: value for key, value in report.items() if key != "cells"}
+    measured = [*kept["peers"], *(row for path in options.peers for row in read_json(path).get("rows", []))]
+    latest = {(row["data"], row["name"], row["seed"]): row for row in measured}
+    kept["peers"] = [latest[key] for key in sorted(latest)]
+    write_json(source, kept)
+    write_text(options.out, page_of(options.out, kept))
     print(f"wrote {options.out}")
 
 
-def _peers(kept: Path, given: Sequence[Path]) -> list[list[Mapping[str, Any]]]:
-    """The rows that are kept, then those of the files: the later ones win."""
-    paths = [*([kept / PEERS] if (kept / PEERS).is_file() else []), *given]
-    return [read_json(path).get("rows", []) for path in paths]
+def page_of(path: Path, kept: Mapping[str, Any]) -> str:
+    """The page as it is to be, from what is kept, its note, and the page as it is."""
+    note = path.with_suffix(".note.md")
+    texts = (file.read_text() if file.is_file() else "" for file in (note, path))
+    return compare_page(list(kept["reports"].values()), kept["peers"], *texts)
 
 
 def compare_page(

@@ -31,6 +31,7 @@ FAST = {
     ("tree-net", "mlp", "torch"),
     ("mixture", "mlp", "torch"),
     ("swag", "mlp", "torch"),
+    ("tabm", "mlp", "onnx"),
     ("multihead", "regression", "torch"),
 }
 CASES = [

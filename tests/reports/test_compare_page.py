@@ -46,9 +46,7 @@ def test_a_page_of_two_comparisons_and_peers(
     text = out.read_text()
     script.main()
     assert out.read_text() == text
-    kept = sorted(str(path) for path in (tmp_path / "page").iterdir())
-    assert [Path(path).name for path in kept] == ["diabetes.json", "digits.json", "peers.json"]
-    monkeypatch.setattr(sys, "argv", ["x", *kept, "--out", str(out)])
+    monkeypatch.setattr(sys, "argv", ["x", "--out", str(out)])
     script.main()
     assert out.read_text() == text
     for each in (document, regression):
@@ -90,8 +88,5 @@ def test_an_older_document_has_its_section_too(script: ModuleType) -> None:
 
 def test_the_committed_page_is_that_of_its_reports(script: ModuleType) -> None:
     page = SCRIPT.parents[1] / "docs" / "results" / "compare.md"
-    kept = page.with_suffix("")
-    documents = [json.loads(path.read_text()) for path in sorted(kept.glob("*.json")) if path.name != script.PEERS]
-    peers = json.loads((kept / script.PEERS).read_text())["rows"]
-    note = page.with_suffix(".note.md").read_text()
-    assert documents and script.compare_page(documents, peers, note, page.read_text()) == page.read_text()
+    kept = json.loads(page.with_suffix(".json").read_text())
+    assert kept["reports"] and script.page_of(page, kept) == page.read_text()

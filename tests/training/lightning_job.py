@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from ddp_job import JOBS, RECIPE, Net, data
 from safetensors.torch import save_file
 
 import multum
 from multum.lightning import EnsembleModule
 
 if __name__ == "__main__":
+    from ddp_job import JOBS, RECIPE, Net, data
     from lightning.pytorch import Trainer
 
     folder, *names = sys.argv[1:]

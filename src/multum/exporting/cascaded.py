@@ -60,15 +60,15 @@ class CascadedMembers(Members):
 def refuse(cascade: Cascade, members: int | None, rules: Any) -> None:
     """Raise where a file of this cascade would not say, or not save, what the cascade does."""
     ens = cascade.ensemble
-    if cascade.trunk:
-        raise ExportError(
-            f"an exported cascade must be of members that share no layers; got {ens.method.name}, whose trunk every "
-            "branch of the file would compute again. Use multum.Cascade, or export the ensemble"
-        )
     if is_sampled(ens):
         raise ExportError(
             f"an exported cascade must be of members that are networks; got {ens.method.name}, whose members are "
             "samples. Export the ensemble"
+        )
+    if cascade.trunk:
+        raise ExportError(
+            f"an exported cascade must be of members that share no layers; got {ens.method.name}, whose trunk every "
+            "branch of the file would compute again. Use multum.Cascade, or export the ensemble"
         )
     if members is not None or "temperature" in rules:
         what = "members" if members is not None else "temperature"
