@@ -88,7 +88,7 @@ class EnsembleCallback(Callback):
         method = self.ensemble.method
         method.conclude(self.ensemble)
         if method.renews_norms and norms_of(self.ensemble):
-            batches = (trainer.strategy.batch_to_device(batch) for batch in trainer.train_dataloader)
+            batches = (trainer.strategy.batch_to_device(batch) for batch in trainer.train_dataloader or ())
             inputs = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in batches)
             convert = trainer.precision_plugin.convert_input
             refresh_norms(self.ensemble, (convert(x) for x in inputs))
