@@ -88,16 +88,6 @@ def test_two_processes_of_torchrun_give_what_one_gives(tmp_path: Path) -> None:
     compare(tmp_path / "one", tmp_path / "two", SOME)
 
 
-@pytest.mark.slow
-def test_two_processes_of_a_trainer_give_what_one_of_fit_gives(tmp_path: Path) -> None:
-    names = ["deep", "packed", "batchensemble", "mimo", "hypernet", "specialists", "batch norm"]
-    for folder in ("one", "two"):
-        (tmp_path / folder).mkdir()
-    ddp_job.main(tmp_path / "one", 1, names)
-    torchrun(str(SCRIPT.parent / "lightning_job.py"), str(tmp_path / "two"), *names)
-    compare(tmp_path / "one", tmp_path / "two", names)
-
-
 def test_processes_that_do_not_meet_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(self: Fabric) -> None:
         raise torch.distributed.DistError("nobody came\nwith a second line")

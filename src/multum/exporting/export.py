@@ -82,6 +82,11 @@ def export(
     """
     path = Path(path)
     kind = _format(path, format)
+    if kind == "torch" and isinstance(source, Cascade):
+        raise ExportError(
+            "a cascade must be exported as ONNX; got torch, whose branches do not take batches of one example, the "
+            'batches that a cascade saves most of. Use format="onnx"'
+        )
     given = source_of(source, members, rules)
     ensemble = given.ensemble
     raw, words = given.examples(TRIED_ON) if example is None else (example, "examples of the user's")

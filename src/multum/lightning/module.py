@@ -3,9 +3,9 @@
     module = multum.lightning.EnsembleModule(ens, data, multum.Recipe(epochs=30))
     lightning.Trainer(max_epochs=30).fit(module)
 
-Lightning turns its loop, and owns devices, precision and processes. Every method trains (turns, late birth, collected
-members, averages); each step has the loss that `multum.fit` has, also on several processes, and a run that is resumed
-by `Trainer.fit(module, ckpt_path=...)` ends as if it had never stopped.
+Lightning turns its loop, and owns device and precision, in one process. Every method trains (turns, late birth,
+collected members, averages); each step has the loss that `multum.fit` has, and a run that is resumed by
+`Trainer.fit(module, ckpt_path=...)` ends as if it had never stopped.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any
 import torch
 from lightning.pytorch import LightningModule
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from ..ensemble import Ensemble
 from ..errors import ConfigError
@@ -69,6 +68,11 @@ class EnsembleModule(LightningModule):
         trainer = self.trainer
         if trainer.precision not in PRECISIONS:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}; got {trainer.precision}. Use another")
+        if trainer.world_size > 1:
+            raise ConfigError(
+                f"a Trainer of EnsembleModule must have one process; got {trainer.world_size}. Use multum.fit, which "
+                "trains in several processes of torchrun"
+            )
         recipe = replace(self.recipe, precision=trainer.precision)
         self.run = Run(self.ensemble, self.data, recipe, Place(), None, False, False, False, 0.0, _Hands(self))
         if trainer.max_epochs is None or not 0 < trainer.max_epochs <= self.run.epochs:
@@ -86,9 +90,6 @@ class EnsembleModule(LightningModule):
         self._opened = contextlib.ExitStack()
         self.run.seed(self._opened)
         self.ensemble.train()
-        if isinstance(self.trainer.model, DistributedDataParallel):
-            # It would reduce the gradients of the tensors that it saw at first, and members may be born: see `reduce`.
-            self.trainer.model.require_backward_grad_sync = False
         if self._saved is not None:
             resume.put_back(self.run, self._saved["tensors"], self._saved["header"], "a Lightning checkpoint")
             self._saved = None
@@ -106,8 +107,6 @@ class EnsembleModule(LightningModule):
         run.optimizers.set_rate(run.rate())
         value, outputs = learn(run, batch, member)
         number = run.check(value, outputs, batch, member)
-        if run.moves_now:
-            self._reduce_gradients()
         run.move(member)
         run.note(number, outputs, batch)
         self.log("train_loss", number / len(outputs) if run.reduction == "sum" else number, prog_bar=True)
@@ -176,13 +175,6 @@ class EnsembleModule(LightningModule):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Nothing: gradients are the run's. Slices look at members' own; shared ones may be under way."""
-
-    def _reduce_gradients(self) -> None:
-        """The mean over processes; what of it was the mean already, between the turns of members, stays so."""
-        if self.trainer.world_size > 1:
-            for p in self.ensemble.parameters():
-                if p.grad is not None:
-                    p.grad.copy_(self.trainer.strategy.reduce(p.grad, reduce_op="mean"))
 
     def _torch_optimizers(self) -> list[torch.optim.Optimizer]:
         assert self.run is not None
