@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import platform
 import queue
+import signal
 import socket
 import subprocess
 import sys
@@ -89,12 +91,12 @@ def served(folder: Path) -> Iterator[int]:
         port = free.getsockname()[1]
     command = [sys.executable, "-W", "ignore", str(folder / "alone.py"), "--port", str(port)]
     with (folder / "server.log").open("w") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
+        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder, start_new_session=True)
         try:
             _wait(port, process, folder / "server.log")
             yield port
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # LitServe's workers outlive a parent that is ended alone
             process.wait(30)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -84,6 +86,7 @@ def server(shop) -> Iterator[str]:
             stdout=log,
             stderr=log,
             cwd=folder,
+            start_new_session=True,
         )
         url = f"http://127.0.0.1:{port}"
         try:
@@ -96,7 +99,7 @@ def server(shop) -> Iterator[str]:
                     time.sleep(0.5)
             yield f"{url}/predict"
         finally:
-            process.terminate()
+            os.killpg(process.pid, signal.SIGKILL)  # LitServe's workers outlive a parent that is ended alone
             process.wait(30)
 
 
