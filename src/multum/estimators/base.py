@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -37,6 +38,7 @@ __all__ = ["EnsembleEstimator", "Uncertainty"]
 
 AT_ONCE = 512  # examples that are read in one pass
 FIELDS = ("epochs", "batch_size", "lr", "weight_decay", "patience")  # of a recipe that are parameters of their own
+TURNS = threading.RLock()  # torch has one random state for all threads of a process: their fits take turns
 
 
 class Uncertainty(NamedTuple):
@@ -99,8 +101,9 @@ class EnsembleEstimator(BaseEstimator):
         data = data_of(examples, held_out, self.task, self._class_names(), share, seed)
         method = self._method()
         recipe = recipe_for(data, method, self._overrides()).with_overrides({"seed": seed})
-        ens, data = self._built(data, method, recipe)
-        self.history_ = fit(ens, data, recipe, **self._where(), progress=self.verbose, warn=self.verbose)
+        with TURNS:
+            ens, data = self._built(data, method, recipe)
+            self.history_ = fit(ens, data, recipe, **self._where(), progress=self.verbose, warn=self.verbose)
         self.n_iter_ = len(self.history_)
         self._memory: dict[str, Tensor] = {}
         self._adopt(ens, data, seed)
@@ -120,9 +123,10 @@ class EnsembleEstimator(BaseEstimator):
         method = self._method() if first else self.ensemble_.method
         overrides = {**self._overrides(), **once, "seed": (seed + self.n_iter_) % 2**31}
         recipe = recipe_for(data, method, overrides)
-        ens = self._built(data, method, recipe)[0] if first else self.ensemble_
+        with TURNS:
+            ens = self._built(data, method, recipe)[0] if first else self.ensemble_
         run = Run(ens, data, recipe, Place(*self._where().values()), None, False, False, False, 60.0)
-        with run:
+        with TURNS, run:
             run.optimizers.load_state(self._memory)
             advance(run)
             self._memory = run.optimizers.state()
