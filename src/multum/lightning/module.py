@@ -28,7 +28,7 @@ from ..outputs.prediction import predict
 from ..training import resume
 from ..training.batches import Step
 from ..training.devices import Place
-from ..training.loop import learn
+from ..training.loop import train_on
 from ..training.recipe import PRECISIONS, Recipe
 from ..training.run import Run
 
@@ -103,14 +103,9 @@ class EnsembleModule(LightningModule):
                 f"EnsembleModule must have its training data itself, as multum.fit does; got a {type(batch).__name__} "
                 "of another loader. Use EnsembleModule(ensemble, data), and Trainer.fit(module)"
             )
-        member = run.turn()
-        run.optimizers.set_rate(run.rate())
-        value, outputs = learn(run, batch, member)
-        number = run.check(value, outputs, batch, member)
-        run.move(member)
-        run.note(number, outputs, batch)
+        number, outputs = train_on(run, batch)
         self.log("train_loss", number / len(outputs) if run.reduction == "sum" else number, prog_bar=True)
-        return value.detach()
+        return outputs.new_tensor(number)
 
     def on_train_epoch_end(self) -> None:
         run = self.run
@@ -223,13 +218,13 @@ class _Held:
 
 
 class _Hands:
-    """What a run asks of Lightning Fabric, done by a Trainer."""
+    """What a run asks of Lightning Fabric, done by a Trainer of one process."""
+
+    world_size, global_rank = 1, 0
 
     def __init__(self, module: EnsembleModule):
         self.module, trainer = module, module.trainer
-        self.world_size, self.global_rank = trainer.world_size, trainer.global_rank
-        self.strategy = SimpleNamespace(precision=trainer.precision_plugin)
-        self.all_gather, self.barrier = trainer.strategy.all_gather, trainer.strategy.barrier
+        self.strategy, self.barrier = SimpleNamespace(precision=trainer.precision_plugin), trainer.strategy.barrier
         self.broadcast, self.autocast = trainer.strategy.broadcast, trainer.precision_plugin.forward_context
 
     @property
@@ -249,11 +244,8 @@ class _Hands:
         self.module.manual_backward(value)
 
     def no_backward_sync(self, module: nn.Module, enabled: bool) -> Any:
-        return contextlib.nullcontext()  # gradients are reduced where they move
+        return contextlib.nullcontext()
 
     def clip_gradients(self, module: nn.Module, optimizer: _Held, max_norm: float, error_if_nonfinite: bool) -> None:
         self.strategy.precision.unscale_gradients(optimizer.optimizer)
         nn.utils.clip_grad_norm_([p for group in optimizer.param_groups for p in group["params"]], max_norm)
-
-    def all_reduce(self, tensor: Tensor, reduce_op: str) -> Any:
-        return self.module.trainer.strategy.reduce(tensor, reduce_op=reduce_op)

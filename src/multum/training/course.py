@@ -15,6 +15,7 @@ from ..errors import ConfigError, TrainingError
 from ..outputs.loss import Criterion, loss
 from .averaging import norms_of, refresh_norms
 from .batches import stream
+from .criterion import usual_criterion
 from .progress import Progress
 from .recipe import Recipe
 from .refusals import refuse_epochs
@@ -104,7 +105,7 @@ class Course:
             y, weights = (beside, None) if weights is None else beside
         outputs = ensemble(x, per_member=per_member, member=member)
         outputs = outputs if member is None else outputs.unsqueeze(0)
-        criterion = criterion or _usual(ensemble)
+        criterion = criterion or usual_criterion(ensemble)
         value = loss(outputs, y, criterion=criterion, reduction=progress.reduction, weights=weights)
         value = progress.backward(value, member)
         progress.move(member)
@@ -140,12 +141,6 @@ class Course:
         progress.give_birth(progress.epoch)
         if progress.over:
             progress.settle(None)
-
-
-def _usual(ensemble: Ensemble) -> str:
-    if ensemble.task != "regression":
-        return "cross_entropy"
-    return "mse" if "noise" in ensemble.state else "gaussian_nll"
 
 
 class _Here:

@@ -13,7 +13,7 @@ from ..errors import TrainingError
 from ..outputs.loss import ClassLoss
 from .recipe import Recipe
 
-__all__ = ["criterion_for", "weights_of_classes"]
+__all__ = ["criterion_for", "usual_criterion", "weights_of_classes"]
 
 
 def criterion_for(ensemble: Ensemble, data: Data, recipe: Recipe) -> str | ClassLoss:
@@ -27,13 +27,20 @@ def criterion_for(ensemble: Ensemble, data: Data, recipe: Recipe) -> str | Class
                 "loss='mse' must have a network of one output per target; got one with mean and variance. Give its "
                 "last layer one output per target, or leave loss out"
             )
-        return "mse" if one_output else "gaussian_nll"
+        return usual_criterion(ensemble)
     if recipe.loss == "mse":
         raise TrainingError("loss='mse' must be for regression; got classification. Leave loss out, or use 'focal'")
     gamma = recipe.focal_gamma if recipe.loss == "focal" else 0.0
     if recipe.class_weights is None and gamma == 0:
-        return "cross_entropy"
+        return usual_criterion(ensemble)
     return ClassLoss(None if recipe.class_weights is None else weights_of_classes(data, recipe.class_weights), gamma)
+
+
+def usual_criterion(ensemble: Ensemble) -> str:
+    """The name of the loss for an ensemble's task and outputs."""
+    if ensemble.task != "regression":
+        return "cross_entropy"
+    return "mse" if "noise" in ensemble.state else "gaussian_nll"
 
 
 def weights_of_classes(data: Data, wanted: str | Sequence[float]) -> Tensor:

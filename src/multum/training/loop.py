@@ -19,7 +19,7 @@ from .recipe import Recipe
 from .reporting import History
 from .run import Run
 
-__all__ = ["advance", "fit", "learn"]
+__all__ = ["advance", "fit", "learn", "train_on"]
 
 
 def fit(
@@ -77,13 +77,19 @@ def advance(run: Run, after_epoch: Callable[[int], None] = lambda epoch: None) -
     """All the epochs that are left of a run."""
     while not run.over:
         for step in run.awaited(run.batches.epoch(run.epoch % run.recipe.epochs, run.first, run.alone)):
-            member = run.turn()
-            run.optimizers.set_rate(run.rate())
-            value, outputs = learn(run, step, member)
-            number = run.check(value, outputs, step, member)
-            run.move(member)
-            run.note(number, outputs, step)
+            train_on(run, step)
         run.end_epoch(after_epoch)
+
+
+def train_on(run: Run, step: Step) -> tuple[float, Tensor]:
+    """One batch: its loss as a number, and the outputs."""
+    member = run.turn()
+    run.optimizers.set_rate(run.rate())
+    value, outputs = learn(run, step, member)
+    number = run.check(value, outputs, step, member)
+    run.move(member)
+    run.note(number, outputs, step)
+    return number, outputs
 
 
 def learn(run: Run, step: Step, member: int | None) -> tuple[Tensor, Tensor]:
