@@ -57,9 +57,14 @@ class CascadedMembers(Members):
         return self.score(log_probs) < self.threshold
 
 
-def refuse(cascade: Cascade, members: int | None, rules: Any) -> None:
+def refuse(cascade: Cascade, format: str, members: int | None, rules: Any) -> None:
     """Raise where a file of this cascade would not say, or not save, what the cascade does."""
     ens = cascade.ensemble
+    if format == "torch":
+        raise ExportError(
+            "a cascade must be exported as ONNX; got torch, whose branches do not take batches of one example, the "
+            'batches that a cascade saves most of. Use format="onnx"'
+        )
     if is_sampled(ens):
         raise ExportError(
             f"an exported cascade must be of members that are networks; got {ens.method.name}, whose members are "

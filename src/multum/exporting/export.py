@@ -17,7 +17,7 @@ from ..errors import ConfigError, ExportError, did_you_mean, first_line
 from ..files import plain
 from ..optimizing.members import is_sampled
 from ..outputs.prediction import eval_mode
-from .cascaded import clear_of_threshold
+from .cascaded import clear_of_threshold, refuse
 from .decompositions import DECOMPOSITIONS
 from .describing import described
 from .graph import Graph, Meaning
@@ -82,11 +82,8 @@ def export(
     """
     path = Path(path)
     kind = _format(path, format)
-    if kind == "torch" and isinstance(source, Cascade):
-        raise ExportError(
-            "a cascade must be exported as ONNX; got torch, whose branches do not take batches of one example, the "
-            'batches that a cascade saves most of. Use format="onnx"'
-        )
+    if isinstance(source, Cascade):
+        refuse(source, kind, members, rules)
     given = source_of(source, members, rules)
     ensemble = given.ensemble
     raw, words = given.examples(TRIED_ON) if example is None else (example, "examples of the user's")

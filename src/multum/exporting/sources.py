@@ -24,7 +24,6 @@ from ..runs.folder import RunFolder, open_run
 from ..runs.held_out import HeldOut, Rules, fit_rules, held_out
 from ..runs.recorded import own_test_part
 from ..saving import load
-from .cascaded import refuse
 from .columns import cells_of
 
 __all__ = ["Source", "source_of"]
@@ -64,7 +63,6 @@ class Source:
 def source_of(source: Ensemble | Cascade | str | Path, members: int | None, rules: Mapping[str, Any]) -> Source:
     """What to export, with its rules for so many members."""
     if isinstance(source, Cascade):
-        refuse(source, members, rules)
         return Source(source.ensemble, rules=_given_rules(rules), cascade=source)
     if isinstance(source, Ensemble):
         return Source(source, rules=_given_rules(rules))
