@@ -22,6 +22,7 @@ not lengthen them.
 from __future__ import annotations
 
 import argparse
+import copy
 import importlib.util
 import json
 import math
@@ -123,7 +124,7 @@ def tabm_outputs(data: dict[str, Any], peer: str, seed: int) -> list[np.ndarray]
             out = torch.cat([run(part, rows) for rows in torch.arange(len(y[part])).split(4096)])
         return ((out.mean(1).flatten() * std + mean) if regression else out.softmax(-1).mean(1)).double().numpy()
 
-    best, kept, idle = math.inf, [], 0
+    best, weights, idle = math.inf, {}, 0
     while idle < 16:
         model.train()
         for rows in torch.randperm(len(targets)).split(256):
@@ -134,12 +135,12 @@ def tabm_outputs(data: dict[str, Any], peer: str, seed: int) -> list[np.ndarray]
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
-        val = predicted(1)
-        score = _nll(val, y[1], None if regression else 1.0)
+        score = _nll(predicted(1), y[1], None if regression else 1.0)
         idle = idle + 1 if score >= best else 0
         if score < best:
-            best, kept = score, [val, predicted(2)]
-    return kept
+            best, weights = score, copy.deepcopy(model.state_dict())
+    model.load_state_dict(weights)
+    return [predicted(1), predicted(2)]
 
 
 def _normal(parts: list[np.ndarray], seed: int) -> list[np.ndarray]:
