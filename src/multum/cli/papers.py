@@ -15,7 +15,9 @@ __all__ = ["reproduce"]
 
 
 def reproduce(
-    item: Annotated[str | None, Argument(help="A table or figure, as packed/table1-cost; see --list")] = None,
+    item: Annotated[
+        str | None, Argument(help="A table or figure, as packed/table1-cost (see --list), or headlines")
+    ] = None,
     list_all: Annotated[bool, Option("--list", help="List all items and what can be run here.")] = False,
     dry_run: Annotated[bool, Option("--dry-run", help="Show the plan: cells, mult-adds, hours.")] = False,
     scale: Annotated[str, Option(help="cpu (reduced so that two cores finish it) or paper")] = "cpu",
@@ -38,16 +40,23 @@ def reproduce(
     Example: multum reproduce packed/table1-cost
 
     Example: multum reproduce mimo/figure2 --jobs 2
+
+    Example: multum reproduce headlines --gather --pages docs/results
     """
     options = without(locals(), "list_all", "dry_run", "seed", "as_json")
     from ..papers import catalogue as catalogue_of_items
     from ..papers import find
     from ..papers import show as screen
     from ..papers.counting import plan
+    from ..papers.headlines import NAME as HEADLINES
+    from ..papers.headlines import plan_page
     from ..papers.reproduce import reproduce as run_item
 
     if list_all or item is None:
         print_json(catalogue_of_items()) if as_json else show(screen.listing())
+        return
+    if dry_run and item == HEADLINES:
+        show(plan_page(), wrap=False)
         return
     if dry_run:
         planned = plan(find(item).run(scale))
@@ -57,9 +66,12 @@ def reproduce(
         document = run_item(**options, seeds=seed, progress=watched(as_json))
     if as_json:
         print_json(document)
+    elif item == HEADLINES:
+        show(screen.claims(document))
+        show(f"written: {(pages or out) / item}.json", wrap=False)
     else:
         show(screen.result(document))
         place = (pages or out) / item
         show(f"written: {place}.json, {place}.md", wrap=False)
-    if any(cell["status"] == "failed" for cell in document["cells"]):
+    if any(cell["status"] == "failed" for cell in document.get("cells", ())):
         raise typer.Exit(1)

@@ -23,13 +23,14 @@ from .measured import COLUMNS, Trained
 from .regimes import CLAIMS, REGIMES, Claim, Regime
 from .results import FORMAT, LOWER
 
-__all__ = ["headlines", "headlines_table", "plan_page", "tested", "write_headlines"]
+__all__ = ["HEAD", "NAME", "headlines", "plan_page", "table_rows", "tested"]
 
 NAME = "headlines"
 BEGIN, END = "<!-- headlines: written by `multum reproduce headlines` -->", "<!-- end of headlines -->"
 KEPT = ("Accuracy", "NLL", "ECE (%)", "calibrated NLL", "calibrated ECE (%)", "AUC", "Disagreement", "Trained accuracy")
 CALIBRATED = {"NLL": "calibrated NLL", "ECE (%)": "calibrated ECE (%)"}
 LEVEL = 0.95
+HEAD = ("claim", "printed", "column", "ours, with interval", "verdict", "why", "regime")
 VERDICTS = {
     "confirmed": "the whole interval has the sign of the claim",
     "equivalent": "the whole interval lies within the margin",
@@ -96,29 +97,32 @@ def _settings(row: Row) -> dict[str, str]:
 
 
 def headlines(
-    out: Path, runner: Runner | None, threads: int, progress: bool, before: Document | None
+    out: Path, pages: Path, runner: Runner | None = None, threads: int = 1, progress: bool = False
 ) -> dict[str, Any]:
-    """Run what is not done, where there is a runner, and give the document of all that is known.
+    """Run what is not done, where there is a runner, and write the document of all that is known, and its pages.
 
-    Args:
-        before: a document whose values are taken where cells are not in the folder.
+    Values that headlines.json has are taken where cells are not in the folder.
     """
-    folder = out / "cells"
+    folder, file = out / "cells", pages / f"{NAME}.json"
+    before = read_json(file) if file.is_file() else {"regimes": {}}
     prepare_folder(folder)
     regimes = {}
     for regime in REGIMES.values():
-        run = Run(rows=regime.rows, item=f"{NAME} {regime.name}")
+        run = Run(rows=regime.rows, item=f"{NAME}, {regime.name}")
         if runner is not None:
             epochs = max(row.epochs for row in regime.rows)
             titles = {cell.name: f"{regime.name}: {row.label}" for row in regime.rows for cell in row.cells()}
             with locked(out):
                 run_cells(run.cells(), folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
-        regimes[regime.name] = _measured(regime, Trained.read(run, folder), before)
-    return plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
+        known = before["regimes"].get(regime.name, {"rows": {}})["rows"]
+        regimes[regime.name] = _measured(regime, Trained.read(run, folder), known)
+    document = plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
+    _write(pages, document)
+    return document
 
 
-def _measured(regime: Regime, trained: Trained, before: Document | None) -> dict[str, Any]:
-    known = {} if before is None else before["regimes"].get(regime.name, {"rows": {}})["rows"]
+def _measured(regime: Regime, trained: Trained, known: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a regime's rows by column and seed; those that are known of the same settings stay."""
     rows = {}
     for row in regime.rows:
         settings = plain(_whole(row))
@@ -204,57 +208,50 @@ def checks(document: Document) -> Iterator[tuple[str, str, bool]]:
             yield regime.name, f"accuracy {wide:.1f} %, of half the width {half:.1f} %", wide - half < 3
 
 
-def headlines_table(document: Document, why: Mapping[str, str] | None = None) -> str:
-    """The claims in words, what is printed, ours with its interval, and the verdict."""
+def table_rows(document: Document, why: Mapping[str, str] | None = None) -> list[list[str]]:
+    """The claims in words, what is printed, ours with its interval, the verdict and why."""
     rows = []
     for test in tested(document):
         claim: Claim = test["claim"]
-        first = test["column"] == claim.column
         ours, verdict = "", test["verdict"]
         if test["seeds"]:
-            ours = f"{_shown(test['means'][0])} against {_shown(test['means'][1])}"
+            ours = " against ".join(map(_shown, test["means"]))
         if "low" in test:
             ours += f"; {test['difference']:+.3g} ({test['low']:+.3g} to {test['high']:+.3g})"
         if verdict == "equivalent":
             verdict += f" within {claim.margin:g}"
-        words = [claim.says, f"{claim.printed} ({claim.source})"] if first else ["the same, calibrated", ""]
-        place = f"[{claim.regime}](plan.md#{_anchor(REGIMES[claim.regime])}), {test['seeds']} seeds"
-        rows.append(
-            [*words, test["column"], ours, f"**{verdict}**", (why or {}).get(claim.says, "") if first else "", place]
-        )
-    head = ["claim", "printed", "column", "ours, with interval", "verdict", "why", "regime"]
-    return markdown_table(head, rows)
+        place = f"{claim.regime}, {test['seeds']} seeds"
+        printed = [claim.says, f"{claim.printed} ({claim.source})", test["column"], ours, verdict]
+        again = ["the same, calibrated", "", *printed[2:]]
+        first = test["column"] == claim.column
+        rows.append([*(printed if first else again), (why or {}).get(claim.says, "") if first else "", place])
+    return rows
 
 
 def _shown(value: float) -> str:
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
-def _anchor(regime: Regime) -> str:
-    heading = f"{regime.name}: {regime.title}".lower()
-    return "".join(c for c in heading.replace(" ", "-") if c.isalnum() or c in "-_")
-
-
-def write_headlines(pages: Path, document: Document) -> None:
-    """headlines.json, plan.md, and the table at the top of README.md, where it has its place."""
+def _write(pages: Path, document: Document) -> None:
+    """headlines.json, plan.md, and the table in README.md, where it has its place."""
     prepare_folder(pages)
     write_json(pages / f"{NAME}.json", dict(document))
     write_text(pages / "plan.md", plan_page())
     readme = pages / "README.md"
     if readme.is_file() and BEGIN in readme.read_text("utf-8"):
         before, _, rest = readme.read_text("utf-8").partition(BEGIN)
-        write_text(readme, f"{before}{BEGIN}\n\n{section(document, _reasons(pages))}\n\n{END}{rest.partition(END)[2]}")
+        write_text(readme, f"{before}{BEGIN}\n\n{section(document, pages)}\n\n{END}{rest.partition(END)[2]}")
 
 
-def section(document: Document, why: Mapping[str, str] | None = None) -> str:
-    """The table with what a reader needs beside it."""
+def section(document: Document, pages: Path) -> str:
+    """The table with what a reader needs beside it; why a verdict is what it is comes from headlines.why.txt."""
     marks = {True: "as it must be", False: "**not** as it must be"}
     found = [f"- {regime}: {what} ({marks[right]})" for regime, what, right in checks(document)]
     planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.rows)
     done = sum(len(row["seconds"]) for regime in document["regimes"].values() for row in regime["rows"].values())
     return "\n\n".join(
         [
-            headlines_table(document, why),
+            markdown_table(HEAD, table_rows(document, _reasons(pages))),
             f"Intervals hold for all {_tests()} tests together; verdicts, regimes and margins are those of "
             f"[plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
             "Has the network capacity to spare?",
@@ -268,9 +265,3 @@ def _reasons(pages: Path) -> dict[str, str]:
     file = pages / f"{NAME}.why.txt"
     lines: Sequence[str] = file.read_text("utf-8").splitlines() if file.is_file() else ()
     return {claim.strip(): why.strip() for claim, _, why in (line.partition("|") for line in lines if line.strip())}
-
-
-def before_of(pages: Path) -> Document | None:
-    """The document that was written before, if there is one."""
-    file = pages / f"{NAME}.json"
-    return read_json(file) if file.is_file() else None

@@ -20,6 +20,8 @@ from . import find
 from .base import NEEDS_IMAGENET, Item, Run
 from .charts.drawings import ordering_chart
 from .exact import exact, has_exact
+from .headlines import NAME as HEADLINES
+from .headlines import headlines
 from .measured import Trained, lines, orderings
 from .pages import write_pages
 from .results import Extra, Picture, Result
@@ -48,7 +50,7 @@ def reproduce(
     Cells lie in `out/cells`, are shared between items, and are never trained twice.
 
     Args:
-        item: a name, as `multum reproduce --list` gives them.
+        item: a name, as `multum reproduce --list` gives them, or "headlines" for the papers' main claims.
         scale: "cpu", or "paper" for its exact setting.
         seeds: some of the item's own seeds; by default all.
         jobs: cells at once, each in a process of its own.
@@ -57,15 +59,19 @@ def reproduce(
         pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
             ITEM.note.md, where someone wrote it.
     """
-    chosen, out = find(item), Path(out)
+    out, runner = Path(out), runner_for(on, jobs, address)
+    threads = threads or max(1, torch.get_num_threads() // jobs)
+    if item == HEADLINES:
+        if scale != "cpu" or seeds is not None:
+            raise ConfigError(f"{HEADLINES} must be run as planned; got another scale or seeds. Leave them out")
+        return headlines(out, Path(pages or out), None if gather else runner, threads, progress)
+    chosen = find(item)
     run = _with_seeds(chosen.run(scale), seeds)
     if chosen.status == NEEDS_IMAGENET and scale == "cpu" and not gather:
         raise ConfigError(
             f"an item must run where its data and its machine are; got {item}, which needs {chosen.needs}. See its "
             "plan with --dry-run, what needs no training with --gather, or run it there with --scale paper"
         )
-    runner = runner_for(on, jobs, address)
-    threads = threads or max(1, torch.get_num_threads() // jobs)
     prepare_folder(out)
     result = (
         _exact(chosen, out)

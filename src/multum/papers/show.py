@@ -13,9 +13,10 @@ from ..figures.tables import text_table
 from . import ITEMS
 from .base import PAPERS, STATUSES, Item
 from .counting import Plan
+from .headlines import HEAD, table_rows
 from .pages import SHOWN, line_cells, ordering_cells, remarked, summary
 
-__all__ = ["listing", "planned", "result"]
+__all__ = ["claims", "listing", "planned", "result"]
 
 COLOURS = {"exact": "green", "full": "green", "reduced": "yellow"}
 
@@ -62,6 +63,13 @@ def _hours(hours: float) -> str:
     ('3 minutes', '30.2 hours')
     """
     return f"{60 * hours:.0f} minutes" if hours < 1.5 else f"{hours:,.1f} hours"
+
+
+def claims(document: Mapping[str, Any]) -> Table:
+    """The papers' main claims and what our runs say of them."""
+    names = ("claim", "column", "ours, with interval", "verdict", "regime")
+    rows = [dict(zip(HEAD, row, strict=True)) for row in table_rows(document)]
+    return text_table(names, [[row[name] for name in names] for row in rows], title="The papers' main claims")
 
 
 def result(document: Mapping[str, Any]) -> Group:

@@ -1,0 +1,132 @@
+"""The papers' main claims: the plan is what is run, and verdicts follow from the values that are kept."""
+
+import copy
+import json
+from pathlib import Path
+
+import pytest
+from scipy import stats
+
+from multum import ConfigError, Deep, Single, reproduce
+from multum.papers import headlines
+from multum.papers.base import Row
+from multum.papers.measured import COLUMNS
+from multum.papers.regimes import CLAIMS, REGIMES, Claim, Regime
+
+RESULTS = Path(__file__).parents[2] / "docs" / "results"
+
+
+def document(values: dict[str, dict[str, list[float]]]) -> dict:
+    """The document of a regime T whose rows have these values by column."""
+    rows = {
+        row: {"values": {column: {str(i): x for i, x in enumerate(seeds)} for column, seeds in columns.items()}}
+        for row, columns in values.items()
+    }
+    return {"regimes": {"T": {"rows": rows}}}
+
+
+def test_the_committed_plan_is_what_is_run() -> None:
+    assert (RESULTS / "plan.md").read_text("utf-8") == headlines.plan_page()
+
+
+def test_the_committed_table_comes_from_the_committed_values() -> None:
+    kept = json.loads((RESULTS / "headlines.json").read_text())
+    page = (RESULTS / "README.md").read_text("utf-8")
+    assert f"{headlines.BEGIN}\n\n{headlines.section(kept, RESULTS)}\n\n{headlines.END}" in page
+    reasons = headlines._reasons(RESULTS)
+    assert reasons.keys() <= {claim.says for claim in CLAIMS}
+
+
+def test_values_that_are_kept_belong_to_planned_settings_and_seeds() -> None:
+    kept = json.loads((RESULTS / "headlines.json").read_text())
+    for regime in REGIMES.values():
+        for row in regime.rows:
+            own = kept["regimes"][regime.name]["rows"][row.label]
+            assert own["settings"] == json.loads(json.dumps(headlines._whole(row)))
+            for seeds in own["values"].values():
+                assert {*map(int, seeds)} <= {*row.seeds}
+
+
+@pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
+def test_claims_are_about_rows_and_columns_that_are_measured(claim: Claim) -> None:
+    labels = [row.label for row in REGIMES[claim.regime].rows]
+    assert len(labels) == len({*labels}) and {claim.method, claim.other} <= {*labels}
+    assert claim.column in COLUMNS and claim.column in headlines.KEPT and claim.margin > 0
+
+
+def test_intervals_hold_for_all_tests_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    claim = Claim("a is better", "paper", "1", "T", "a", "b", "NLL", 0.01)
+    monkeypatch.setattr(headlines, "CLAIMS", (claim,))
+    a, b = [0.30, 0.33, 0.31, 0.32], [0.41, 0.40, 0.43, 0.44]
+    values = {"a": {"NLL": a, "calibrated NLL": a}, "b": {"NLL": b, "calibrated NLL": a}}
+    raw, calibrated = headlines.tested(document(values))
+    level = 0.95 ** (1 / 2)  # two tests: as printed, and calibrated
+    expected = stats.ttest_rel(a, b).confidence_interval(level)
+    assert (raw["low"], raw["high"]) == pytest.approx((expected.low, expected.high))
+    assert raw["verdict"] == "confirmed" and raw["seeds"] == 4 and raw["difference"] == pytest.approx(-0.105)
+    assert calibrated["verdict"] == "equivalent"  # the same values
+
+
+@pytest.mark.parametrize(
+    ("column", "equal", "interval", "verdict"),
+    [
+        ("NLL", False, (-0.20, -0.10), "confirmed"),
+        ("NLL", False, (0.10, 0.20), "contradicted"),
+        ("NLL", False, (0.001, 0.004), "contradicted"),  # small, but surely worse
+        ("NLL", False, (-0.005, 0.004), "equivalent"),
+        ("NLL", False, (-0.1, 0.1), "open"),
+        ("Accuracy", False, (0.10, 0.20), "confirmed"),
+        ("Accuracy", False, (-0.20, -0.10), "contradicted"),
+        ("Accuracy", True, (-0.009, -0.001), "equivalent"),
+        ("Accuracy", True, (-0.02, -0.001), "open"),  # perhaps worse than the margin
+        ("Accuracy", True, (-0.2, -0.1), "contradicted"),
+        ("Accuracy", True, (0.02, 0.1), "confirmed"),  # better than as good
+    ],
+)
+def test_verdicts(column: str, equal: bool, interval: tuple[float, float], verdict: str) -> None:
+    claim = Claim("a", "paper", "1", "T", "a", "b", column, 0.01, equal)
+    assert headlines._verdict(claim, column, *interval) == verdict
+
+
+def test_too_few_seeds_are_open_and_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(headlines, "CLAIMS", (Claim("a", "paper", "1", "T", "a", "b", "Accuracy", 1.0),))
+    one = document({"a": {"Accuracy": [90.0]}, "b": {"Accuracy": [80.0, 81.0]}})
+    none = document({"a": {"Accuracy": []}, "b": {"Accuracy": [80.0]}})
+    assert [next(headlines.tested(d))["verdict"] for d in (one, none)] == ["open", "not run"]
+    assert "90.0 against 80.0" in headlines.table_rows(one)[0]
+
+
+def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = {"epochs": 1, "batch_size": 256}
+    rows = tuple(
+        Row(label=label, data="digits", model="mlp:hidden=8", method=method, recipe=recipe, seeds=(0, 1))
+        for label, method in (("one", Single()), ("two", Deep(members=2)))
+    )
+    regime = Regime(name="T", title="digits", rows=rows, single="one", half="two")
+    monkeypatch.setattr(headlines, "REGIMES", {"T": regime})
+    monkeypatch.setattr(headlines, "CLAIMS", (Claim("two are better", "paper", "1", "T", "two", "one", "NLL", 0.01),))
+    pages = tmp_path / "pages"
+    pages.mkdir()
+    (pages / "README.md").write_text(f"# Results\n\n{headlines.BEGIN}\nBefore.\n{headlines.END}\n\nThe rest.\n")
+    (pages / "headlines.why.txt").write_text("two are better | since there are two\n")
+    first = reproduce("headlines", tmp_path / "run", pages=pages, threads=1)
+    nll = first["regimes"]["T"]["rows"]["one"]["values"]["NLL"]
+    assert [*nll] == ["0", "1"] and all(x > 0 for x in nll.values())
+    text = (pages / "README.md").read_text()
+    assert "two are better" in text and "since there are two" in text and "Before." not in text and "The rest." in text
+    assert "4 of 4 planned cells" in text and "training accuracy" in text
+
+    elsewhere = reproduce("headlines", tmp_path / "another", pages=pages, gather=True)  # no cell is there
+    assert elsewhere["regimes"] == first["regimes"]
+
+    changed = copy.deepcopy(first)
+    changed["regimes"]["T"]["rows"]["one"]["settings"]["model"] = "mlp:hidden=9"
+    (pages / "headlines.json").write_text(json.dumps(changed))
+    again = reproduce("headlines", tmp_path / "another", pages=pages, gather=True)
+    assert again["regimes"]["T"]["rows"]["one"]["values"]["NLL"] == {}  # of other settings: not taken
+    assert again["regimes"]["T"]["rows"]["two"] == first["regimes"]["T"]["rows"]["two"]
+
+
+def test_the_plan_is_run_as_it_is(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="must be run as planned"):
+        reproduce("headlines", tmp_path, seeds=[0])
