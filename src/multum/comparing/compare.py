@@ -19,7 +19,7 @@ from ..data.names import selection, with_selection
 from ..data.ood import default_ood, ood_sets
 from ..data.parts import check_files
 from ..data.sources import Data, Part, load_data, load_examples, selected
-from ..errors import ConfigError
+from ..errors import ConfigError, check_known
 from ..files import locked, plain, prepare_folder
 from ..methods import Method
 from ..runs.cells import Outcome
@@ -213,8 +213,7 @@ def _content(source: Data, outside: Sequence[Part]) -> str:
 
 def _corruptions(shift: str, source: Data) -> tuple[tuple[str, ...], int | None]:
     kinds = {"none": ((), None), "quick": (QUICK, QUICK_EXAMPLES), "all": (STANDARD, None)}
-    if shift not in kinds:
-        raise ConfigError(f"`shift` must be none, quick or all; got {shift!r}. Use --shift quick")
+    check_known(shift, kinds, "`shift` must be none, quick or all")
     return kinds[shift] if source.is_image and source.task == "classification" else ((), None)
 
 

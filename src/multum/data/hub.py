@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, did_you_mean
+from ..errors import DataError, check_known
 from .folder import LARGEST, squared
 from .names import place_and_fields
 from .npz import examples
@@ -32,8 +32,7 @@ def load(place: str, name: str, seed: int) -> Data:
     where, fields = place_and_fields(place, "a set on the hub", ["image", "label", "config", "split"])
     splits = _fetched(where, fields.get("config"))
     first = fields.get("split") or ("train" if "train" in splits else next(iter(splits)))
-    if first not in splits:
-        raise DataError(f"split must name a split of hf:{where}; got {first!r}. {did_you_mean(first, splits)}")
+    check_known(first, splits, f"split must name a split of hf:{where}", DataError)
     others = () if "split" in fields else ("test", "validation", "valid", "val")
     chosen = [splits[first], *[splits[key] for key in others if key in splits and key != first][:1]]
     image = _column(chosen[0], where, "image", fields.get("image"), "Image")

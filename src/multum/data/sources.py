@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, did_you_mean
+from ..errors import DataError, check_known
 from . import archives, npz
 from .names import selection, with_selection
 from .parts import Data, Part, assembled, split
@@ -90,8 +90,7 @@ def _loaded(name: str, seed: int) -> Data:
     kind, colon, place = name.partition(":")
     if not colon:
         return _named(name, seed)
-    if kind not in SOURCES:
-        raise DataError(f"a data set must be {_kinds()}; got {_short(name)}. {did_you_mean(kind, SOURCES)}")
+    check_known(kind, SOURCES, f"a data set must be {_kinds()}", DataError, got=_short(name))
     return importlib.import_module(SOURCES[kind], __package__).load(place, name, seed)
 
 
@@ -103,9 +102,8 @@ def _named(name: str, seed: int) -> Data:
     data = archives.load(folder(), name)
     if data is not None:
         return data
-    if name not in archives.ARCHIVES:
-        known = {*_EMBEDDED, *archives.ARCHIVES, *(p.stem for p in folder().glob("*.npz"))}
-        raise DataError(f"a data set must be {_kinds()}; got {_short(name)}. {did_you_mean(name, known)}")
+    known = {*_EMBEDDED, *archives.ARCHIVES, *(p.stem for p in folder().glob("*.npz"))}
+    check_known(name, known, f"a data set must be {_kinds()}", DataError, got=_short(name))
     archive = archives.ARCHIVES[name]
     from . import hub
 
@@ -132,8 +130,7 @@ def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
         raise DataError(f"{choice} must be used on data with classes; got {data.name}, which is regression")
     known = data.class_names
     for name in classes:
-        if name not in known:
-            raise DataError(f"{choice} must name classes of {data.name}; got {name!r}. {did_you_mean(name, known)}")
+        check_known(name, known, f"{choice} must name classes of {data.name}", DataError)
     chosen = [k for k in range(data.outputs) if (known[k] in classes) == (choice == "only")]
     renumbered = torch.full((data.outputs,), -1)
     renumbered[chosen] = torch.arange(len(chosen))

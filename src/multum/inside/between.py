@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..data import Data, Part
 from ..ensemble import Ensemble
-from ..errors import ConfigError
+from ..errors import ConfigError, check_known
 from ..executors import EXECUTORS, REFERENCE, default
 from ..network.copies import tensors_of, trial_copy
 from ..outputs.regression import at_least_float32, mean_and_variance
@@ -199,8 +199,7 @@ def choose_examples(
     members: Members, data: Any, part: str, examples: int | None, batch_size: int, norms: str, seed: int
 ) -> Examples:
     """Examples of a data set's part, or of a pair of tensors, drawn under the seed; see `landscape.interpolation`."""
-    if norms not in ("batch", "refresh"):
-        raise ConfigError(f"norms must be 'batch' or 'refresh'; got {norms!r}")
+    check_known(norms, ("batch", "refresh"), "norms must be 'batch' or 'refresh'")
     if batch_size < 2:
         raise ConfigError(f"batch_size must be at least 2, as batch norm needs; got batch_size={batch_size}")
     anew, unit = None, 0.0

@@ -7,7 +7,7 @@ from typing import Any
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
+from ..errors import ConfigError, Refusal, RewriteError, check_known
 from ..network.dependence import Usage, trace_members
 from ..rewrite.walker import names_of
 
@@ -23,10 +23,7 @@ def module_path(name: str, value: object) -> None:
 def known_path(name: str, path: str, network: nn.Module) -> None:
     """Refuse a field that names a module which the network does not have."""
     paths = [p for p, _ in network.named_modules() if p]
-    if path not in paths:
-        raise ConfigError(
-            f"{name} must be the path of a module of the network; got {name}={path!r}. {did_you_mean(path, paths)}"
-        )
+    check_known(path, paths, f"{name} must be the path of a module of the network", got=f"{name}={path!r}")
 
 
 def followed(network: nn.Module, example: Any, fix: str) -> Usage:

@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError
+from ..errors import ConfigError, check_known
 from ..exporting.export import TRACED_ON, export
 from ..metrics.speed import repeated, time_once
 
@@ -78,8 +78,7 @@ def backend_of(backend: str | Backend) -> Backend:
     """A backend by name, or one's own; refused where its packages are not installed."""
     if not isinstance(backend, str):
         return backend
-    if backend not in BACKENDS:
-        raise ConfigError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}. Use eager")
+    check_known(backend, BACKENDS, f"`backend` must be one of {', '.join(BACKENDS)}")
     for name in NEEDS.get(backend, ()):
         try:
             __import__(name)

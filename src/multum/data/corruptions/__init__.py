@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ...errors import ConfigError, DataError, did_you_mean
+from ...errors import ConfigError, DataError, check_known
 from .filters import Draws
 from .pixels import (
     brightness,
@@ -136,8 +136,7 @@ def corrupt(
 
 def check_corruption(name: str, channels: int) -> None:
     """Refuse a name that is none, and what does nothing to grey images."""
-    if name not in _TABLE:
-        raise ConfigError(f"a corruption must be one of {len(_TABLE)}; got {name!r}. {did_you_mean(name, _TABLE)}")
+    check_known(name, _TABLE, f"a corruption must be one of {len(_TABLE)}")
     if name in _COLOURED and channels == 1:
         raise ConfigError(f"{name} must have images in colour; got grey ones, which it does not change. Leave it out")
 
