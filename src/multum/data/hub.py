@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..checks import needed
 from ..errors import DataError, check_known
 from .folder import LARGEST, squared
 from .names import place_and_fields
@@ -51,13 +52,8 @@ def load(place: str, name: str, seed: int) -> Data:
 
 
 def _fetched(where: str, config: str | None) -> dict[str, Any]:
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(
-            f"hf:{where} must be read by the package datasets, which cannot be imported ({error}). "
-            "Install it: pip install 'multum[hub]'"
-        ) from error
+    fix = "Install it: pip install 'multum[hub]'"
+    datasets = needed("datasets", f"hf:{where} must be read by the package datasets", fix, DataError)
     try:
         return dict(datasets.load_dataset(where, *([config] if config else [])))
     except Exception as error:  # whatever the package, the network or the hub may raise

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import ConfigError
+from ..checks import needed
 from ..operators import define_missing
 from .augment import Draw
 
@@ -39,13 +39,9 @@ OPERATIONS: dict[str, tuple[Any, float, bool]] = {
 def functions() -> Any:
     """torchvision's functions of images, or an error that says how to get them."""
     define_missing()
-    try:
-        from torchvision.transforms.v2 import functional
-    except Exception as error:  # a build that does not fit torch raises RuntimeError
-        raise ConfigError(
-            f"randaugment must have torchvision, which cannot be imported ({error}). Fix: pip install torchvision"
-        ) from error
-    return functional
+    return needed(
+        "torchvision.transforms.v2.functional", "randaugment must have torchvision", "Fix: pip install torchvision"
+    )
 
 
 def randaugment(x: Tensor, operations: int, magnitude: float, draw: Draw) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import whole
+from ..checks import needed, whole
 from ..errors import ConfigError, did_you_mean
 from ..operators import define_missing
 
@@ -76,11 +76,5 @@ def _check_keyword(model: str, keyword: str, value: Any) -> None:
 def import_timm() -> Any:
     """The package timm, also where torch was built without the compiled operators that its torchvision expects."""
     define_missing()
-    try:
-        import timm
-    except Exception as error:  # a broken torchvision raises RuntimeError from inside timm's imports, not ImportError
-        raise ConfigError(
-            f"timm must be importable; got {type(error).__name__}: {error}. "
-            "Install it with `pip install multum[timm]` and see that `python -c 'import timm'` works."
-        ) from error
-    return timm
+    fix = "Install it with `pip install multum[timm]` and see that `python -c 'import timm'` works."
+    return needed("timm", "networks of timm must find the package timm", fix)
