@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from ..errors import MultumError, first_line
 from ..metrics.timing import ratio, spread
+from ..processor import with_threads
 from .backends import Backend
 from .candidates import Candidate
 from .counting import Base, Counts
@@ -44,14 +43,10 @@ def measured(
     """
     if seconds <= 0:
         return list(candidates), single, limits
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
-    try:
+    with with_threads(threads):
         clock = _Measuring(base, single, backend, time.monotonic() + seconds)
         limits = replace(limits, latency=Limits.parse({"latency": clock.alone}, latency=latency).latency)
         timed = clock.run([c for c in candidates if c.feasible], limits.latency, watch)
-    finally:
-        torch.set_num_threads(before)
     updated = [c if c.reason is not None else replace(c, **timed[c.counts]) for c in candidates]
     return [_judged(c, limits) for c in updated], replace(single, latency=Latency(clock.alone, True)), limits
 

@@ -23,7 +23,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -36,6 +35,7 @@ from ..methods import Method
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
 from ..metrics.temperatures import held_out_nll
+from ..processor import with_threads
 from ..training.recipe import Recipe
 from .folder import RunFolder, digest
 from .train import train_on
@@ -130,17 +130,14 @@ class Finished:
 
 def work(cell: Cell, folder: Path, threads: int) -> Outcome:
     """Run a cell to its end, from where it was left; a failure is an outcome, an interruption is not."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)  # the same number gives the same bits, wherever the cell runs
     try:
         prepare_folder(folder)
-        _train_and_measure(cell, folder)
+        with with_threads(threads):  # the same number gives the same bits, wherever the cell runs
+            _train_and_measure(cell, folder)
     except Exception as error:
         with contextlib.suppress(FileError):  # the folder itself may be what failed
             write_text(folder / "failure.txt", traceback.format_exc())
         return Outcome(cell.name, str(error) if isinstance(error, MultumError) else f"{type(error).__name__}: {error}")
-    finally:
-        torch.set_num_threads(before)
     (folder / "failure.txt").unlink(missing_ok=True)
     return Outcome(cell.name)
 
