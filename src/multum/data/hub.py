@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..checks import needed
 from ..errors import DataError, check_known
+from ..files import explained
 from .folder import LARGEST, squared
 from .names import place_and_fields
 from .npz import examples
@@ -54,13 +55,12 @@ def load(place: str, name: str, seed: int) -> Data:
 def _fetched(where: str, config: str | None) -> dict[str, Any]:
     fix = "Install it: pip install 'multum[hub]'"
     datasets = needed("datasets", f"hf:{where} must be read by the package datasets", fix, DataError)
-    try:
+    fix = (
+        "Check the name (and config=...) and the network, or fetch it once where there is one: it then stays on this "
+        "disk"
+    )
+    with explained(f"hf:{where} must be on the Hugging Face hub", fix, DataError, Exception):
         return dict(datasets.load_dataset(where, *([config] if config else [])))
-    except Exception as error:  # whatever the package, the network or the hub may raise
-        raise DataError(
-            f"hf:{where} must be on the Hugging Face hub; got {type(error).__name__}: {error}. Check the name (and "
-            "config=...) and the network, or fetch it once where there is one: it then stays on this disk"
-        ) from error
 
 
 def _column(rows: Any, where: str, field: str, wanted: str | None, kind: str) -> str:

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, check_known
+from ..files import explained
 from . import archives, npz
 from .names import selection, with_selection
 from .parts import Data, Part, assembled, split
@@ -59,10 +60,8 @@ def load_data(name: str, *, seed: int = 0) -> Data:
         return (
             selected(data, choice, chosen) if choice in ("hold_out", "only") else first_examples(data, choice, *chosen)
         )
-    try:
+    with explained(f"{_short(name)} must be data that can be read", kind=DataError):
         return _loaded(name, seed)
-    except OSError as error:  # a name that no file can have, a folder that may not be read
-        raise DataError(f"{_short(name)} must be data that can be read; got {error.strerror or error}") from error
 
 
 def load_examples(name: str, *, seed: int = 0) -> Tensor:

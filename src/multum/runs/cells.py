@@ -30,7 +30,7 @@ from torch import Tensor
 from ..data.ood import ood_sets
 from ..data.sources import Part, load_data
 from ..errors import FileError, MultumError, TrainingError, first_line
-from ..files import checksum, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
+from ..files import checksum, explained, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
 from ..methods import Method
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
@@ -246,10 +246,8 @@ def _read(cell: Cell, folder: Path) -> Finished:
         raise FileError(f"{path} must be as it was written; got another checksum")
     if result["cell"] != cell.settings():
         raise FileError(f"{path} must be of this cell; got the result of another")
-    try:
+    with explained(f"{folder / EXAMPLES} must be readable", of=(OSError, SafetensorError)):
         examples = load_file(folder / EXAMPLES)
-    except (OSError, SafetensorError) as error:
-        raise FileError(f"{folder / EXAMPLES} must be readable; got {first_line(error)}") from error
     if result["examples"] != checksum(examples):
         raise FileError(f"{folder / EXAMPLES} must be as it was written; got another checksum")
     return Finished(result, examples)
