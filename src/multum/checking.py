@@ -18,7 +18,7 @@ from .building import ensemble
 from .ensemble import Ensemble
 from .errors import CheckError
 from .executors import EXECUTORS, REFERENCE
-from .figures.tables import text_table
+from .figures.formats import text_table
 from .network.copies import run, two_rows
 from .rewrite.walker import is_plain
 

@@ -32,9 +32,9 @@ from ..processor import with_threads
 from ..runs.machine import machine, versions
 from .memory import peak_memory
 from .peers import PEERS, installed_versions
+from .report import kept_rows, write
 from .setting import Setting, setting_of
 from .subjects import MODES, NETWORK, OPTIMIZED, Call, Subject, Workshop, backends_named, executors_named
-from .writing import kept_rows, write
 
 __all__ = ["Timed", "bench", "shuffled", "timed_rows"]
 

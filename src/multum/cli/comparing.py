@@ -89,7 +89,7 @@ def methods(
 
     Example: multum methods
     """
-    from ..figures.tables import text_table
+    from ..figures.formats import text_table
     from ..methods import catalogue
 
     if as_json:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..figures.svg import png, svg
+from ..figures.figure import png, svg
 from ..files import dumps, explained, plain, write_bytes
 from .charts import CHARTS, figures
 from .markdown import markdown

@@ -27,8 +27,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..data.ood import ood_sets
-from ..data.sources import Part, load_data
+from ..data.sources import Part, load_data, ood_sets
 from ..errors import FileError, MultumError, TrainingError, first_line
 from ..files import checksum, explained, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
 from ..methods import Method

@@ -28,7 +28,7 @@ from rich.table import Table
 
 from ..checks import needed
 from ..errors import DataError, TrainingError
-from ..figures.tables import text_table
+from ..figures.formats import text_table
 from ..files import atomic, plain
 from ..metrics.streams import all_outputs_of
 from .answers import answers, columns
