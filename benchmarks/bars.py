@@ -33,7 +33,7 @@ from multum.benching.peers import installed_versions
 from multum.benching.setting import Setting
 from multum.benching.subjects import INFERENCE, NETWORK, TRAINING, Subject, Workshop
 from multum.errors import first_line
-from multum.figures.tables import markdown_table
+from multum.figures.formats import markdown_table
 from multum.files import read_json, write_json, write_text
 from multum.metrics.timing import in_turn, ratio, spread
 from multum.optimizing.backends import BACKENDS

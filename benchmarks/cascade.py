@@ -23,7 +23,7 @@ import torch
 import multum
 from multum.cascades.cascade import SCORES
 from multum.comparing.compare import SPLIT
-from multum.figures.tables import markdown_table
+from multum.figures.formats import markdown_table
 from multum.metrics.differences import Differences
 from multum.metrics.statistics import over_seeds
 from multum.runs.folder import RunFolder

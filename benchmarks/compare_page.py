@@ -20,8 +20,7 @@ from typing import Any
 import torch
 
 from multum.comparing.reading import columns
-from multum.figures.formats import NOTHING, heading, shown, sized
-from multum.figures.tables import markdown_table
+from multum.figures.formats import NOTHING, heading, markdown_table, shown, sized
 from multum.files import read_json, write_json, write_text
 from multum.metrics.statistics import over_seeds, paired_t
 from multum.reports.markdown import advice_parts, code, legend, main_table, safe

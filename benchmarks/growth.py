@@ -30,10 +30,10 @@ from multum.benching.bench import bench
 from multum.benching.peers import installed_versions
 from multum.benching.setting import Setting
 from multum.benching.subjects import AUTO, INFERENCE, NETWORK, OPTIMIZED, TRAINING, Subject, Workshop
+from multum.figures.figure import svg
+from multum.figures.formats import markdown_table
 from multum.figures.palette import HUES, MUTED, drawing
 from multum.figures.panels import log_axis, multiples
-from multum.figures.svg import svg
-from multum.figures.tables import markdown_table
 from multum.files import read_json, write_json, write_text
 from multum.runs.machine import machine, versions
 

@@ -14,8 +14,7 @@ import time
 import torch
 
 import multum
-from multum.plans.latency import Predictor
-from multum.plans.measuring import ends
+from multum.plans.measuring import Predictor, ends
 
 NETWORKS = {
     "mlp": (lambda: multum.models.build("mlp", in_features=32, classes=10, hidden=[256, 256, 256]), (1, 32)),

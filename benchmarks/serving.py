@@ -33,7 +33,7 @@ import pandas as pd
 import multum
 from multum.data.sources import load_data
 from multum.exporting.serving import write
-from multum.figures.tables import markdown_table
+from multum.figures.formats import markdown_table
 from multum.runs import train as job
 from multum.runs.predict import predict_run
 

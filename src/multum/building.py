@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from .checks import whole
 from .ensemble import Ensemble
-from .errors import ConfigError, ExampleError, NetworkError, did_you_mean, first_line
+from .errors import ConfigError, ExampleError, NetworkError, check_known, first_line
 from .executors import default
 from .layout import lay_out, moving_buffers
 from .network.copies import fold_rows, tensors_of, two_rows
@@ -73,8 +73,7 @@ def ensemble(
     >>> ens(torch.zeros(2, 4)).shape
     torch.Size([5, 2, 3])
     """
-    if task not in TASKS:
-        raise ConfigError(f"task must be {' or '.join(map(repr, TASKS))}; got {task!r}. {did_you_mean(task, TASKS)}")
+    check_known(task, TASKS, f"task must be {' or '.join(map(repr, TASKS))}")
     if isinstance(method, type) or not hasattr(method, "birth"):
         got = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
         raise ConfigError(f"method must be a method's config such as multum.Deep(members=4); got {got}")

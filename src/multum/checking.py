@@ -18,7 +18,7 @@ from .building import ensemble
 from .ensemble import Ensemble
 from .errors import CheckError
 from .executors import EXECUTORS, REFERENCE
-from .figures.tables import text_table
+from .figures.formats import text_table
 from .network.copies import run, two_rows
 from .rewrite.walker import is_plain
 
@@ -144,10 +144,10 @@ def _traces(ens: Ensemble, x: Any, executor: str, training: bool, seed: int) -> 
 def _members_are_rows(ens: Ensemble, x: Any, reference: Tensor) -> Finding:
     worst = 0.0
     for i in range(ens.members):
-        one = ens.member(i)
-        if not all(is_plain(m) for m in one.modules()):
+        member = ens.member(i)
+        if not all(is_plain(m) for m in member.modules()):
             return Finding("member(i) is a plain network", False, f"member {i} has a multum layer in it")
-        worst = max(worst, _distance(run(one, x), reference[i]))
+        worst = max(worst, _distance(run(member, x), reference[i]))
     if not ens.method.deterministic:
         return Finding("member(i) is a plain network", True, "not compared: rows are random draws of it")
     return Finding("member(i) equals row i", worst <= TOLERANCE, f"{worst:.1e}")
@@ -203,8 +203,8 @@ def _alone(ens: Ensemble, x: Any) -> Iterator[Finding]:
     outputs = run(base, x)
     noise = ens.state.get("noise")
     targets = None if ens.task == "classification" else outputs.shape[1] // (2 if noise is None else 1)
-    one = ensemble(base, method, example=x, task=ens.task, targets=targets, seed=0).eval()
-    distance = _distance(one(x)[0], outputs)
+    alone = ensemble(base, method, example=x, task=ens.task, targets=targets, seed=0).eval()
+    distance = _distance(alone(x)[0], outputs)
     yield Finding("one member is the base network", distance <= TOLERANCE, f"{distance:.1e}")
 
 

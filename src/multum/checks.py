@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from .errors import ConfigError, did_you_mean
+from .errors import ConfigError, MultumError, did_you_mean, first_line
 
-__all__ = ["flag", "number", "one_of", "strings", "whole"]
+__all__ = ["flag", "needed", "number", "one_of", "strings", "whole"]
 
 
 def whole(name: str, value: object, least: int = 1) -> int:
@@ -68,6 +69,18 @@ def one_of(name: str, value: object, choices: Iterable[str]) -> str:
         return value
     rule = f"{name} must be one of {', '.join(map(repr, choices))}"
     raise ConfigError(f"{rule}; got {name}={value!r}. {did_you_mean(str(value), choices)}")
+
+
+def needed(module: str, rule: str, fix: str, error: type[MultumError] = ConfigError) -> Any:
+    """A module of a package that not everyone has, or an error that says what it is needed for and how to get it.
+
+    >>> needed("json", "this must be read by json", "pip install json").dumps([1])
+    '[1]'
+    """
+    try:
+        return importlib.import_module(module)
+    except Exception as cause:  # a package with compiled parts that do not fit raises more than ImportError
+        raise error(f"{rule}, which cannot be imported ({first_line(cause)}). {fix}") from cause
 
 
 def strings(name: str, value: Any, example: str) -> tuple[str, ...]:

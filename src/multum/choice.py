@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from .errors import ConfigError, ExecutorError, did_you_mean, first_line
+from .errors import ExecutorError, check_known, first_line
 from .executors import EXECUTORS, REFERENCE, default
 from .executors.choosing import fastest, measurable, measuring, situation, structure
 from .layout import Layout
@@ -48,11 +48,8 @@ class Choosing(nn.Module):
 
     @executor.setter
     def executor(self, name: str | None) -> None:
-        if name is not None and name not in EXECUTORS:
-            raise ConfigError(
-                f"executor must be {', '.join(map(repr, EXECUTORS))} or None for the fastest; got {name!r}. "
-                + did_you_mean(str(name), EXECUTORS)
-            )
+        if name is not None:
+            check_known(name, EXECUTORS, f"executor must be {', '.join(map(repr, EXECUTORS))} or None for the fastest")
         if name is not None and name in self.refusals:
             raise ExecutorError(
                 f"executor must be able to run the network; got {name!r}, which raises {self.refusals[name]}. "

@@ -143,8 +143,8 @@ class Ensemble(Choosing):
         if self.folded:
             return self.method.unfold(full_copy(self.network), i)
         own = {id(t) for t in self.tensors(self.layout.stacked).values()}
-        one = skeleton(self.network, lambda t: (t[i] if id(t) in own else t).detach().clone())
-        return self.method.finish(fold(one), self, i)
+        network = skeleton(self.network, lambda t: (t[i] if id(t) in own else t).detach().clone())
+        return self.method.finish(fold(network), self, i)
 
     def regrow(self, stacked: Mapping[str, Tensor]) -> None:
         """Take new members: every own tensor is replaced by [new members, ...]; what is shared stays the same object.

@@ -17,7 +17,7 @@ MultumError
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Refusal",
     "RewriteError",
     "TrainingError",
+    "check_known",
     "did_you_mean",
     "first_line",
 ]
@@ -139,6 +140,19 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     return f"Did you mean {' or '.join(close)}?" if close else f"Known: {', '.join(known)}."
+
+
+def check_known(
+    name: str, known: Collection[str], rule: str, error: type[MultumError] = ConfigError, got: str = ""
+) -> None:
+    """Refuse a name that is not known, with the rule, and what may have been meant.
+
+    >>> check_known("mpl", ("mlp", "cnn"), "a model must be one that multum has")
+    Traceback (most recent call last):
+    multum.errors.ConfigError: a model must be one that multum has; got 'mpl'. Did you mean mlp?
+    """
+    if name not in known:
+        raise error(f"{rule}; got {got or repr(name)}. {did_you_mean(str(name), known)}")
 
 
 def first_line(error: BaseException) -> str:

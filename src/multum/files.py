@@ -19,7 +19,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from .errors import FileError, first_line
+from .errors import FileError, MultumError, first_line
 
 __all__ = [
     *("atomic", "checksum", "dumps", "explained", "locked", "plain", "prepare_folder", "read_json", "set_aside"),
@@ -52,24 +52,28 @@ def dumps(value: Any) -> str:
 
 
 @contextlib.contextmanager
-def explained(rule: str, fix: str = "") -> Iterator[None]:
-    """What the system refuses, as a FileError with the rule that it broke and the fix."""
+def explained(
+    rule: str,
+    fix: str = "",
+    kind: type[MultumError] = FileError,
+    of: type[Exception] | tuple[type[Exception], ...] = OSError,
+) -> Iterator[None]:
+    """What the system or a library refuses, as an error of multum's with the rule that it broke and the fix."""
     try:
         yield
-    except OSError as error:
-        raise FileError(f"{rule}; got {error.strerror or error}" + (f". {fix}" if fix else "")) from error
+    except MultumError:
+        raise
+    except of as error:
+        got = getattr(error, "strerror", None) or first_line(error)
+        raise kind(f"{rule}; got {got}" + (f". {fix}" if fix else "")) from error
 
 
 def read_json(path: Path) -> dict[str, Any]:
     """The JSON object in a file; a FileError where it is missing, empty or damaged."""
     with explained(f"{path} must be readable"):
         content = path.read_bytes()
-    try:
+    with explained(f"{path} must hold JSON", "Remove it and run again", of=(ValueError, RecursionError)):
         value = json.loads(content.decode())
-    except (ValueError, RecursionError) as error:
-        raise FileError(
-            f"{path} must hold JSON; got {first_line(error)}. Remove it and run the command again"
-        ) from error
     if not isinstance(value, dict):
         raise FileError(f"{path} must hold a JSON object; got {type(value).__name__}. Remove it and run again")
     return value

@@ -1,12 +1,26 @@
-"""What the system says of the processor."""
+"""What the system says of the processor, and how many of its threads torch has."""
 
 from __future__ import annotations
 
 import contextlib
 import platform
+from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["processor", "said_of_the_processor"]
+import torch
+
+__all__ = ["processor", "said_of_the_processor", "with_threads"]
+
+
+@contextlib.contextmanager
+def with_threads(threads: int | None) -> Iterator[None]:
+    """So many threads of torch, None for those that it has, and those again behind it."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or before)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def processor() -> str:

@@ -12,9 +12,9 @@ import multum
 from multum.benching import bench as benching
 from multum.benching.bench import LEAST, MOST, Timed, bench, shuffled, timed_rows
 from multum.benching.memory import peak_memory
+from multum.benching.report import markdown, terminal
 from multum.benching.setting import Setting, listed, setting_of
 from multum.benching.subjects import INFERENCE, NETWORK, TRAINING, Call, Subject, Workshop, executors_named
-from multum.benching.tables import markdown, terminal
 from multum.errors import ConfigError
 from multum.executors import EXECUTORS
 from multum.metrics.timing import in_turn

@@ -14,7 +14,7 @@ from rich.console import Console
 
 import multum
 from multum import reports
-from multum.comparing.final import COMPARISON
+from multum.comparing.document import COMPARISON
 from multum.errors import ConfigError
 from multum.runs.cells import RESULT
 from multum.runs.folder import open_run

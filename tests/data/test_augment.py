@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from multum.data import augment
-from multum.data.augment import Draw
-from multum.data.randaugment import OPERATIONS, functions, randaugment
+from multum.data.augment import OPERATIONS, Draw, image_functions, randaugment
 
 
 def draw(seed: int = 0, **kwargs) -> Draw:
@@ -141,7 +140,7 @@ def test_partners_stay_in_their_batch() -> None:
 
 
 def test_randaugment_is_each_image_through_its_own_operations() -> None:
-    functional = functions()
+    functional = image_functions()
     x = torch.randint(256, (40, 3, 9, 9), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
     d = draw(5)
     wanted, seen = x.clone(), set()
@@ -162,9 +161,8 @@ def test_randaugment_is_each_image_through_its_own_operations() -> None:
 def test_randaugment_without_torchvision_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 
-    from multum.data.randaugment import functions
     from multum.errors import ConfigError
 
     monkeypatch.setitem(sys.modules, "torchvision.transforms.v2", None)
     with pytest.raises(ConfigError, match="pip install torchvision"):
-        functions()
+        image_functions()

@@ -13,9 +13,8 @@ import torch
 from PIL import Image
 
 import multum
-from multum.data.ood import default_ood, ood_sets, resized_like
 from multum.data.parts import Data, Part
-from multum.data.sources import load_examples, selected
+from multum.data.sources import default_ood, load_examples, ood_sets, resized_like, selected
 from multum.errors import DataError
 
 

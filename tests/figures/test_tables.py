@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
-from multum.figures.tables import markdown_table, text_table
+from multum.figures.formats import markdown_table, text_table
 
 INDEX = Path(__file__).parents[2] / "docs" / "results" / "index.md"
 

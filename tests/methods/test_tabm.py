@@ -196,3 +196,11 @@ def test_what_cannot_be_is_refused() -> None:
     build, example = ZOO["lstm"]
     with pytest.raises(RewriteError, match=r'TabM\(plain=\("lstm"'):
         multum.ensemble(build(), TabM(members=2), example=example())
+
+
+def test_a_head_that_cannot_be_owned_is_refused_with_a_fix_that_TabM_has() -> None:
+    frozen = multum.models.build("mlp", in_features=5, classes=3)
+    frozen.fc.requires_grad_(False)
+    with pytest.raises(RewriteError, match=r"fc: .*frozen(.|\n)*or use Deep") as refused:
+        multum.ensemble(frozen, TabM(members=2), example=torch.randn(2, 5))
+    assert "Multihead" not in str(refused.value)

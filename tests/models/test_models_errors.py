@@ -139,7 +139,7 @@ def test_nothing_reaches_timm_that_could_read_or_fetch(fake_timm, keyword, value
 def test_without_timm_the_reason_is_stated(monkeypatch):
     monkeypatch.setitem(sys.modules, "timm", None)
     with pytest.raises(
-        ConfigError, match=r"timm must be importable; got ModuleNotFoundError.*pip install multum\[timm\]"
+        ConfigError, match=r"must find the package timm, which cannot be imported.*pip install multum\[timm\]"
     ):
         build("timm:resnet18")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from multum.models import pooling
-from multum.models.pooling import MaxPool2x2
+from multum.models import small
+from multum.models.small import MaxPool2x2
 
 THEIRS = nn.MaxPool2d(2)
 
@@ -16,8 +16,8 @@ THEIRS = nn.MaxPool2d(2)
 def slices(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by each pooling in slices."""
     calls: list[int] = []
-    by_slices = pooling._by_slices
-    monkeypatch.setattr(pooling, "_by_slices", lambda x: calls.append(1) or by_slices(x))
+    by_slices = small._by_slices
+    monkeypatch.setattr(small, "_by_slices", lambda x: calls.append(1) or by_slices(x))
     return calls
 
 

@@ -24,7 +24,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from torch import nn
 
-from multum.figures.svg import svg
+from multum.figures.figure import svg
 from multum.metrics.speed import Speed, Speeds
 from multum.papers import ITEMS, find
 from multum.papers.base import Row

@@ -8,7 +8,7 @@ import pytest
 
 import multum
 from multum.errors import ConfigError
-from multum.plans.known import Comparison
+from multum.plans.candidates import Comparison
 
 
 def row(spec: str, nll: float, model: str = "mlp", status: str = "done") -> dict[str, Any]:

@@ -5,7 +5,7 @@ import pytest
 from multum.methods import Single
 from multum.plans.backends import BACKENDS
 from multum.plans.counting import Counts, Work
-from multum.plans.latency import Predictor, seconds_of
+from multum.plans.measuring import Predictor, seconds_of
 
 
 def counts(operations: int, macs: int, together: bool = False) -> Counts:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from multum.errors import ConfigError
-from multum.plans.proposing import proposed
+from multum.plans.plan import proposed
 
 
 def test_the_largest_config_of_every_method_that_fits_is_proposed() -> None:

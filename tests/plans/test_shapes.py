@@ -11,8 +11,7 @@ from torch import nn
 
 import multum
 from multum.plans import counting
-from multum.plans.counting import Base, Counts
-from multum.plans.shapes import KnownShapes
+from multum.plans.counting import Base, Counts, KnownShapes
 
 
 class Net(nn.Module):

@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import multum
 from grids import grid
 from multum.data import augment
-from multum.data.randaugment import randaugment
+from multum.data.augment import randaugment
 from multum.methods import METHODS, Method
 from multum.training.optimizers import Optimizers
 from multum.training.run import Run

@@ -28,12 +28,13 @@ from ..errors import ConfigError, MultumError, first_line
 from ..files import prepare_folder
 from ..methods import Method
 from ..metrics.timing import in_turn, ratio, spread
+from ..processor import with_threads
 from ..runs.machine import machine, versions
 from .memory import peak_memory
 from .peers import PEERS, installed_versions
+from .report import kept_rows, write
 from .setting import Setting, setting_of
 from .subjects import MODES, NETWORK, OPTIMIZED, Call, Subject, Workshop, backends_named, executors_named
-from .writing import kept_rows, write
 
 __all__ = ["Timed", "bench", "shuffled", "timed_rows"]
 
@@ -99,14 +100,9 @@ def bench(
     about = {"machine": machine(), "versions": {**versions(), **installed_versions()}}
     if out is not None:
         prepare_folder(out)
-    before = torch.get_num_threads()
-    torch.set_num_threads(settings["threads"])
     job = _Job(setting, settings, about, out, clock, command)
-    try:
-        with Progress(console=Console(stderr=True), disable=not progress) as bar:
-            job.run(chosen_methods(methods, controls=False), bar)
-    finally:
-        torch.set_num_threads(before)
+    with with_threads(settings["threads"]), Progress(console=Console(stderr=True), disable=not progress) as bar:
+        job.run(chosen_methods(methods, controls=False), bar)
     return job.document()
 
 

@@ -5,7 +5,6 @@ Each is built with the same number of members and the same sizes, and fed so tha
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import ConfigError, first_line
+from ..checks import needed
 from ..methods import Method
 from ..operators import define_missing
 from ..parsing import named
@@ -49,13 +48,8 @@ class Peer:
     def load(self) -> Any:
         """The library, or an error that says how to install it."""
         define_missing()
-        try:
-            return importlib.import_module(self.module)
-        except Exception as error:  # a library with compiled parts may raise anything while it is imported
-            raise ConfigError(
-                f"a row of {self.name} must find the package; got {first_line(error)}. Run make bench, or "
-                "pip install 'multum[bench]'"
-            ) from error
+        fix = "Run make bench, or pip install 'multum[bench]'"
+        return needed(self.module, f"a row of {self.name} must find the package", fix)
 
 
 class TorchUncertainty(Peer):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from ..executors import EXECUTORS, REFERENCE
 from ..methods import Method
 from ..optimizing.backends import BACKENDS
@@ -72,9 +72,7 @@ def backends_named(text: str) -> list[str]:
 def _named(option: str, text: str, known: list[str], every: list[str]) -> list[str]:
     names = {"all": every, "none": []}.get(text, [name.strip() for name in text.split(",") if name.strip()])
     for name in names:
-        if name not in known:
-            fix = did_you_mean(name, known)
-            raise ConfigError(f"--{option} must be all, none, or some of {', '.join(known)}; got {name!r}. {fix}")
+        check_known(name, known, f"--{option} must be all, none, or some of {', '.join(known)}")
     return names
 
 

@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_leaves
 
 from ..data.parts import Data, Part
 from ..ensemble import Ensemble
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from ..metrics.cost import cost
 from ..outputs.prediction import Prediction, batches_for, eval_mode, predict
 from .trunk import replayed, rows_of, trunk_of, zeros_for
@@ -206,8 +206,7 @@ def _check(ensemble: Any, threshold: float, score: str) -> None:
             f"a cascade must be of members that can run alone; got {type(ensemble.method).__name__}, whose members are "
             "one pass of one network: nothing is saved by asking fewer. Use multum.predict"
         )
-    if score not in SCORES:
-        raise ConfigError(f"score must be one of {', '.join(SCORES)}; got {score!r}. {did_you_mean(score, SCORES)}")
+    check_known(score, SCORES, f"score must be one of {', '.join(SCORES)}")
     if not threshold > 0:
         raise ConfigError(f"threshold must be above 0; got threshold={threshold!r}. Use 0.9, or math.inf for no stop")
 

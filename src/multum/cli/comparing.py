@@ -60,7 +60,7 @@ def compare(
     from ..comparing.compare import compare as compare_methods
 
     if plan is not None:
-        from ..plans.proposing import proposed
+        from ..plans.plan import proposed
 
         options["methods"] = proposed(plan, data, model, methods, progress=watched(as_json))
     with stoppable():
@@ -89,7 +89,7 @@ def methods(
 
     Example: multum methods
     """
-    from ..figures.tables import text_table
+    from ..figures.formats import text_table
     from ..methods import catalogue
 
     if as_json:

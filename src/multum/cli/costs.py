@@ -51,8 +51,8 @@ def bench(
         print(f"{remembered.clear()} measured choices of executors are forgotten")
         return
     from ..benching.bench import bench as run_bench
+    from ..benching.report import terminal
     from ..benching.setting import listed
-    from ..benching.tables import terminal
 
     document = run_bench(
         **options,

@@ -16,10 +16,9 @@ from ..checks import whole
 from ..data.corruptions import STANDARD
 from ..data.identity import example_ids, fingerprint_of
 from ..data.names import selection, with_selection
-from ..data.ood import default_ood, ood_sets
 from ..data.parts import check_files
-from ..data.sources import Data, Part, load_data, load_examples, selected
-from ..errors import ConfigError
+from ..data.sources import Data, Part, default_ood, load_data, load_examples, ood_sets, selected
+from ..errors import ConfigError, check_known
 from ..files import locked, plain, prepare_folder
 from ..methods import Method
 from ..runs.cells import Outcome
@@ -30,8 +29,7 @@ from ..runs.pool import run_cells, runner_for
 from ..runs.train import held_out_by_default, print_guesses
 from ..training.recipe import Recipe
 from .budget import Budget, cost_of, cost_of_network
-from .document import document_of
-from .final import claim, class_notes, train_final
+from .document import claim, class_notes, document_of, train_final
 from .planning import Entry, Setting, chosen_methods, entries_of
 from .tuning import tune as tune_entries
 
@@ -213,8 +211,7 @@ def _content(source: Data, outside: Sequence[Part]) -> str:
 
 def _corruptions(shift: str, source: Data) -> tuple[tuple[str, ...], int | None]:
     kinds = {"none": ((), None), "quick": (QUICK, QUICK_EXAMPLES), "all": (STANDARD, None)}
-    if shift not in kinds:
-        raise ConfigError(f"`shift` must be none, quick or all; got {shift!r}. Use --shift quick")
+    check_known(shift, kinds, "`shift` must be none, quick or all")
     return kinds[shift] if source.is_image and source.task == "classification" else ((), None)
 
 

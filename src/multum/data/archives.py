@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from ..errors import DataError
+from ..files import explained
 from .parts import Data, Part, assembled
 
 __all__ = ["ARCHIVES", "Archive", "load"]
@@ -161,14 +162,10 @@ def _svhn_set(root: Path, name: str) -> Parts | None:
 def _mat(path: Path) -> dict[str, np.ndarray]:
     from scipy.io import loadmat, whosmat
 
-    try:
+    with explained(f"{path} must be a MATLAB file", "Fetch it anew", DataError, Exception):
         for _, shape, _ in whosmat(path):
             _check_size(path, math.prod(shape))
         arrays = loadmat(path, variable_names=["X", "y"])
-    except DataError:
-        raise
-    except Exception as error:  # a broken file may raise anything in there
-        raise DataError(f"{path} must be a MATLAB file; got {error}. Fetch it anew") from error
     return {key: value for key, value in arrays.items() if not key.startswith("__")}
 
 

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError, first_line
+from ..files import explained
 from .corruptions.filters import luminance
 from .lazy import Lazy
 from .maps import Mapped, NewFile, cached_array, digest_of, has_room
@@ -74,10 +75,8 @@ class Images(Lazy):
     def contents(self) -> Iterator[bytes]:
         """The bytes of every file, one after another."""
         for file in self.files:
-            try:
+            with explained(f"every image must be readable, and {file} is not", kind=DataError):
                 yield file.read_bytes()
-            except OSError as error:
-                raise DataError(f"every image must be readable; got {file}: {error.strerror or error}") from error
 
     def unreadable(self) -> list[str]:
         """What is wrong with files that cannot be decoded."""

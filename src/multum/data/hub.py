@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import DataError, did_you_mean
+from ..checks import needed
+from ..errors import DataError, check_known
+from ..files import explained
 from .folder import LARGEST, squared
 from .names import place_and_fields
 from .npz import examples
@@ -32,8 +34,7 @@ def load(place: str, name: str, seed: int) -> Data:
     where, fields = place_and_fields(place, "a set on the hub", ["image", "label", "config", "split"])
     splits = _fetched(where, fields.get("config"))
     first = fields.get("split") or ("train" if "train" in splits else next(iter(splits)))
-    if first not in splits:
-        raise DataError(f"split must name a split of hf:{where}; got {first!r}. {did_you_mean(first, splits)}")
+    check_known(first, splits, f"split must name a split of hf:{where}", DataError)
     others = () if "split" in fields else ("test", "validation", "valid", "val")
     chosen = [splits[first], *[splits[key] for key in others if key in splits and key != first][:1]]
     image = _column(chosen[0], where, "image", fields.get("image"), "Image")
@@ -52,20 +53,14 @@ def load(place: str, name: str, seed: int) -> Data:
 
 
 def _fetched(where: str, config: str | None) -> dict[str, Any]:
-    try:
-        import datasets
-    except ImportError as error:
-        raise DataError(
-            f"hf:{where} must be read by the package datasets, which cannot be imported ({error}). "
-            "Install it: pip install 'multum[hub]'"
-        ) from error
-    try:
+    fix = "Install it: pip install 'multum[hub]'"
+    datasets = needed("datasets", f"hf:{where} must be read by the package datasets", fix, DataError)
+    fix = (
+        "Check the name (and config=...) and the network, or fetch it once where there is one: it then stays on this "
+        "disk"
+    )
+    with explained(f"hf:{where} must be on the Hugging Face hub", fix, DataError, Exception):
         return dict(datasets.load_dataset(where, *([config] if config else [])))
-    except Exception as error:  # whatever the package, the network or the hub may raise
-        raise DataError(
-            f"hf:{where} must be on the Hugging Face hub; got {type(error).__name__}: {error}. Check the name (and "
-            "config=...) and the network, or fetch it once where there is one: it then stays on this disk"
-        ) from error
 
 
 def _column(rows: Any, where: str, field: str, wanted: str | None, kind: str) -> str:

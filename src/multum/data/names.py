@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from urllib.parse import unquote
 
-from ..errors import DataError, did_you_mean
+from ..errors import DataError, check_known
 
 __all__ = ["listed", "place_and_fields", "selection", "with_selection"]
 
@@ -28,10 +28,7 @@ def place_and_fields(text: str, kind: str, known: Sequence[str]) -> tuple[str, d
     fields: dict[str, str] = {}
     for part in re.split(r",(?=\w+=)", rest[0]) if rest else []:
         name, _, value = part.partition("=")
-        if name not in known:
-            raise DataError(
-                f"a field of {kind} must be one of {', '.join(known)}; got {name!r}. {did_you_mean(name, known)}"
-            )
+        check_known(name, known, f"a field of {kind} must be one of {', '.join(known)}", DataError)
         if name in fields:
             raise DataError(f"{name} must be set once; got {fields[name]!r} and {value!r}")
         if not value:

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..errors import DataError
+from ..files import explained
 from .maps import Mapped, MappedFile, read_npz
 from .parts import Data, Part, assembled
 
@@ -79,16 +80,11 @@ def _arranged(t: Tensor) -> Tensor:
 
 def read_arrays(path: Path, only: str | None = None) -> Arrays:
     """The arrays of a .npz file by name, or the one of a .npy file by the file's; large ones stay on the disk."""
-    try:
+    # numpy and zipfile raise what the bytes happen to look like
+    with explained(f"{path} must hold plain numpy arrays", "Save it with np.save", DataError, Exception):
         if zipfile.is_zipfile(path):
             return read_npz(path, only)
         return {path.stem: np.load(path, mmap_mode="r", allow_pickle=False)}
-    except DataError:
-        raise
-    except Exception as error:  # numpy and zipfile raise what the bytes happen to look like
-        raise DataError(
-            f"{path} must hold plain numpy arrays; got {type(error).__name__}: {error}. Save it with np.save"
-        ) from error
 
 
 def _part(arrays: Arrays, x: str, y: str) -> Part:

@@ -24,23 +24,28 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import DataError, did_you_mean
+from ..errors import DataError, check_known
+from ..files import explained
 from . import archives, npz
+from .corruptions.filters import luminance
 from .names import selection, with_selection
 from .parts import Data, Part, assembled, split
 from .preparation import standards
 from .sines import sines
 
 __all__ = [
-    *("SOURCES", "Data", "Part", "first_examples", "folder", "load_data", "load_examples", "number_of", "selected"),
-    "split",
+    *("SOURCES", "Data", "Part", "default_ood", "first_examples", "folder", "load_data", "load_examples", "number_of"),
+    *("ood_sets", "resized_like", "selected", "split"),
 ]
 
 MOST_DIGITS = 18  # of a number of examples: Python refuses to read thousands of digits
 # A source is a module whose load(place, name, seed) reads `KIND:place`; it is imported when it is asked for.
 SOURCES = {"csv": ".tables", "folder": ".folder", "hf": ".hub", "npz": ".npz", "parquet": ".tables"}
+FEWEST_CLASSES = 4
+_AT_ONCE = 512
 
 
 def load_data(name: str, *, seed: int = 0) -> Data:
@@ -59,10 +64,8 @@ def load_data(name: str, *, seed: int = 0) -> Data:
         return (
             selected(data, choice, chosen) if choice in ("hold_out", "only") else first_examples(data, choice, *chosen)
         )
-    try:
+    with explained(f"{_short(name)} must be data that can be read", kind=DataError):
         return _loaded(name, seed)
-    except OSError as error:  # a name that no file can have, a folder that may not be read
-        raise DataError(f"{_short(name)} must be data that can be read; got {error.strerror or error}") from error
 
 
 def load_examples(name: str, *, seed: int = 0) -> Tensor:
@@ -90,8 +93,7 @@ def _loaded(name: str, seed: int) -> Data:
     kind, colon, place = name.partition(":")
     if not colon:
         return _named(name, seed)
-    if kind not in SOURCES:
-        raise DataError(f"a data set must be {_kinds()}; got {_short(name)}. {did_you_mean(kind, SOURCES)}")
+    check_known(kind, SOURCES, f"a data set must be {_kinds()}", DataError, got=_short(name))
     return importlib.import_module(SOURCES[kind], __package__).load(place, name, seed)
 
 
@@ -103,9 +105,8 @@ def _named(name: str, seed: int) -> Data:
     data = archives.load(folder(), name)
     if data is not None:
         return data
-    if name not in archives.ARCHIVES:
-        known = {*_EMBEDDED, *archives.ARCHIVES, *(p.stem for p in folder().glob("*.npz"))}
-        raise DataError(f"a data set must be {_kinds()}; got {_short(name)}. {did_you_mean(name, known)}")
+    known = {*_EMBEDDED, *archives.ARCHIVES, *(p.stem for p in folder().glob("*.npz"))}
+    check_known(name, known, f"a data set must be {_kinds()}", DataError, got=_short(name))
     archive = archives.ARCHIVES[name]
     from . import hub
 
@@ -132,8 +133,7 @@ def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
         raise DataError(f"{choice} must be used on data with classes; got {data.name}, which is regression")
     known = data.class_names
     for name in classes:
-        if name not in known:
-            raise DataError(f"{choice} must name classes of {data.name}; got {name!r}. {did_you_mean(name, known)}")
+        check_known(name, known, f"{choice} must name classes of {data.name}", DataError)
     chosen = [k for k in range(data.outputs) if (known[k] in classes) == (choice == "only")]
     renumbered = torch.full((data.outputs,), -1)
     renumbered[chosen] = torch.arange(len(chosen))
@@ -204,3 +204,57 @@ def _diabetes(seed: int) -> Data:
 
 
 _EMBEDDED: dict[str, Callable[[int], Data]] = {"diabetes": _diabetes, "digits": _digits, "sines": sines}
+
+
+def default_ood(name: str, data: Data) -> tuple[str, tuple[str, ...]]:
+    """Names for data without its last classes (a fifth of them, one at least) and for the OOD set that these make.
+
+    With too few classes, or none, the data stays whole and there is no OOD set.
+
+    >>> from multum.data.sources import load_data
+    >>> default_ood("digits", load_data("digits")), default_ood("diabetes", load_data("diabetes"))
+    (('digits#hold_out=8+9', ('digits#only=8+9',)), ('diabetes', ()))
+    """
+    if data.task != "classification" or data.outputs < FEWEST_CLASSES:
+        return name, ()
+    held_out = data.class_names[-max(1, round(data.outputs / 5)) :]
+    return with_selection(name, "hold_out", held_out), (with_selection(name, "only", held_out),)
+
+
+def ood_sets(names: Sequence[str], like: Data) -> dict[str, Any]:
+    """The test examples of data sets by name, in the shape of the known ones."""
+    return {name: resized_like(load_examples(name), like) for name in names}
+
+
+def resized_like(x: Any, like: Data) -> Tensor:
+    """OOD examples in the shape of the known ones; unchanged where the shape is the same.
+
+    Images are scaled (bilinear, with antialiasing) until they cover the known height and width, and the middle is cut
+    out; a grey image becomes three equal channels, and a coloured one grey as 0.299 red + 0.587 green + 0.114 blue.
+    uint8 stays uint8. Tables are never changed.
+
+    Shape: [n, channels, height, width] of any size in, of the known size out.
+    """
+    shape = like.train.x.shape[1:]
+    if x.shape[1:] == shape:
+        return x
+    if x.ndim != 4 or len(shape) != 3 or {x.shape[1], shape[0]} - {1, 3}:
+        raise DataError(
+            f"OOD examples must be images of 1 or 3 channels, or have the shape {tuple(shape)} of {like.name}; got "
+            f"{tuple(x.shape[1:])}. Choose another OOD set"
+        )
+    return torch.cat([_resized(x[start : start + _AT_ONCE], shape) for start in range(0, len(x), _AT_ONCE)])
+
+
+def _resized(x: Tensor, shape: torch.Size) -> Tensor:
+    images = luminance(x.float()) if x.shape[1] > shape[0] else x.float()
+    height, width = shape[1:]
+    scale = max(height / x.shape[2], width / x.shape[3])
+    size = (max(height, round(x.shape[2] * scale)), max(width, round(x.shape[3] * scale)))
+    if size != tuple(x.shape[2:]):
+        images = F.interpolate(images, size, mode="bilinear", antialias=True)
+    top, left = (size[0] - height) // 2, (size[1] - width) // 2
+    images = images[:, :, top : top + height, left : left + width]
+    if x.dtype == torch.uint8:
+        images = images.round().clamp(0, 255).to(torch.uint8)
+    return images.expand(-1, shape[0], -1, -1).contiguous()

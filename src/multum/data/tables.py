@@ -25,7 +25,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..errors import DataError, did_you_mean
+from ..errors import DataError, check_known, did_you_mean
 from .big_frames import encoded, ids_of, read_table
 from .columns import Column, as_numbers, as_words, decimal_commas, fit_columns, in_order, is_category, point_out
 from .frames import check_columns, read_frames
@@ -244,8 +244,7 @@ def _task(target: pd.Series, wanted: str | None) -> tuple[str, str]:
     numbers = as_numbers(target)
     text = bool(numbers.text.any()) or is_category(target)
     if wanted is not None:
-        if wanted not in TASKS:
-            raise DataError(f"task must be classification or regression; got {wanted}. {did_you_mean(wanted, TASKS)}")
+        check_known(wanted, TASKS, "task must be classification or regression", DataError)
         if wanted == "regression":
             numbers.check(str(target.name), target)
         return wanted, "as asked"

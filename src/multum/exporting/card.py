@@ -16,9 +16,8 @@ from ..data.preparation import Preparation
 from ..data.sources import Data
 from ..ensemble import Ensemble
 from ..errors import MultumError, first_line
-from ..figures.formats import shown
-from ..figures.svg import svg
-from ..figures.tables import markdown_table
+from ..figures.figure import svg
+from ..figures.formats import markdown_table, shown
 from ..files import write_text
 from ..metrics.cost import Cost, cost
 from ..metrics.evaluate import Measured, measure

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from ..data import Data, Part
 from ..ensemble import Ensemble
-from ..errors import ConfigError
+from ..errors import ConfigError, check_known
 from ..executors import EXECUTORS, REFERENCE, default
 from ..network.copies import tensors_of, trial_copy
 from ..outputs.regression import at_least_float32, mean_and_variance
@@ -123,10 +123,10 @@ def _executor(ensemble: Ensemble | None, network: nn.Module, norms: Sequence[str
 
 
 def _private(network: nn.Module) -> nn.Module:
-    one = trial_copy(network)
-    for module in one.modules():
+    copy = trial_copy(network)
+    for module in copy.modules():
         module.__class__ = NORMS.get(type(module), type(module))  # only multum's own keep points apart
-    return one
+    return copy
 
 
 def _of_networks(members: Sequence[Any], network: nn.Module | None) -> tuple[nn.Module, dict[str, Tensor]]:
@@ -135,13 +135,13 @@ def _of_networks(members: Sequence[Any], network: nn.Module | None) -> tuple[nn.
     network = network if network is not None else members[0]
     if not isinstance(network, nn.Module):
         raise ConfigError("state dicts need the network that they belong to; got none. Give network=")
-    one = _private(network)
-    names = list(tensors_of(one))
+    copy = _private(network)
+    names = list(tensors_of(copy))
     for i, state in enumerate(states):
         differ = [n for n in names if n not in state or state[n].shape != states[0][n].shape]
         if differ:
             raise ConfigError(f"networks must have one architecture; got another {differ[0]} in member {i}")
-    return one, {
+    return copy, {
         n: torch.stack([state[n].detach() for state in states])
         for n in names
         if not all(torch.equal(states[0][n], state[n]) for state in states)
@@ -199,8 +199,7 @@ def choose_examples(
     members: Members, data: Any, part: str, examples: int | None, batch_size: int, norms: str, seed: int
 ) -> Examples:
     """Examples of a data set's part, or of a pair of tensors, drawn under the seed; see `landscape.interpolation`."""
-    if norms not in ("batch", "refresh"):
-        raise ConfigError(f"norms must be 'batch' or 'refresh'; got {norms!r}")
+    check_known(norms, ("batch", "refresh"), "norms must be 'batch' or 'refresh'")
     if batch_size < 2:
         raise ConfigError(f"batch_size must be at least 2, as batch norm needs; got batch_size={batch_size}")
     anew, unit = None, 0.0
@@ -274,8 +273,8 @@ def _at(corners: Corners, mixes: Tensor) -> dict[str, Tensor]:
     }
     for path in corners.norms:
         for name, buffer in corners.network.get_submodule(path).named_buffers(recurse=False):
-            one = () if buffer.dtype == torch.int64 else buffer.shape[-1:]
-            stacked[f"{path}.{name}"] = torch.zeros(len(mixes), *one, dtype=buffer.dtype, device=buffer.device)
+            shape = () if buffer.dtype == torch.int64 else buffer.shape[-1:]
+            stacked[f"{path}.{name}"] = torch.zeros(len(mixes), *shape, dtype=buffer.dtype, device=buffer.device)
     return stacked
 
 

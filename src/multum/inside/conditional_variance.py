@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from ..data import Data
 from ..ensemble import Ensemble
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from ..network.copies import trial_copy
 from ..rewrite.folded import KINDS, MimoHead, MimoStem
 
@@ -185,8 +185,7 @@ def _paths(network: nn.Module, layers: Sequence[str] | None) -> list[str]:
             if isinstance(module, MimoStem) or (isinstance(module, KINDS) and not isinstance(module, MimoHead))
         ]
     for path in layers:
-        if path not in known:
-            raise ConfigError(f"layers must be paths of modules; got {path!r}. {did_you_mean(path, known)}")
+        check_known(path, known, "layers must be paths of modules")
         if isinstance(known[path], MimoHead):
             raise ConfigError(
                 f"layers must lie before the head, which gives each member its own output; got the head {path!r}"

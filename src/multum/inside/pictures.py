@@ -16,7 +16,7 @@ from matplotlib.colors import FuncNorm, LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from ..errors import ConfigError
+from ..errors import ConfigError, check_known
 from ..figures.palette import CONTEXT, GRID, HEAT, INK, MUTED, PAPER, drawing, look
 from ..figures.panels import heading, side_by_side
 from .conditional_variance import ConditionalVariances
@@ -69,8 +69,7 @@ def plane_plot(plane: Plane, show: Sequence[str] = ("accuracy", "loss")) -> Figu
     """
     maps: dict[str, tuple[str, np.ndarray]] = {}
     for measure in show:
-        if measure not in MEASURES:
-            raise ConfigError(f"show must hold some of {', '.join(MEASURES)}; got {measure!r}")
+        check_known(measure, MEASURES, f"show must hold some of {', '.join(MEASURES)}")
         if getattr(plane, measure) is None:
             raise ConfigError(f"{measure} needs a plane of classification; got one of a regression. Show the loss")
         values = getattr(plane, measure).numpy()

@@ -15,7 +15,7 @@ import numpy as np
 from torch import Tensor
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError
+from ..errors import ConfigError, check_known
 from ..outputs.prediction import Prediction, predict
 
 if TYPE_CHECKING:
@@ -117,8 +117,7 @@ class Trajectories:
         from sklearn.decomposition import PCA
         from sklearn.manifold import TSNE
 
-        if projection not in PROJECTIONS:
-            raise ConfigError(f"projection must be {' or '.join(PROJECTIONS)}; got {projection!r}")
+        check_known(projection, PROJECTIONS, f"projection must be {' or '.join(PROJECTIONS)}")
         if len(self) < 4:
             raise ConfigError(f"a projection needs at least 4 records; got {len(self)}. Record more epochs")
         if perplexity is not None and not 0 < perplexity < len(self):

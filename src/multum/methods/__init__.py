@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import check_known
 from ..parsing import named
 from .base import Method
 from .batch_ensemble import BatchEnsemble as BatchEnsemble
@@ -42,15 +42,11 @@ def parse(text: str) -> Method:
     2.5
     """
     name, values = named(text)
-    if name.lower() not in METHODS:
-        raise ConfigError(f"a method must be one that multum has; got {name!r}. {did_you_mean(name.lower(), METHODS)}")
+    check_known(name.lower(), METHODS, "a method must be one that multum has", got=repr(name))
     kind: Any = METHODS[name.lower()]
     known = {f.name: holds_several(kind, f.name) for f in dataclasses.fields(kind)}
     for field in values:
-        if field not in known:
-            raise ConfigError(
-                f"a setting of {name} must be one of its fields; got {field!r}. {did_you_mean(field, known)}"
-            )
+        check_known(field, known, f"a setting of {name} must be one of its fields")
     return kind(**{k: (v,) if known[k] and not isinstance(v, tuple) else v for k, v in values.items()})
 
 

@@ -25,7 +25,7 @@ import logging
 import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -44,8 +44,7 @@ __all__ = ["Mixture"]
 log = logging.getLogger("multum")
 
 
-@dataclass(frozen=True)
-class _Group:
+class _Group(NamedTuple):
     slots: tuple[Slot, ...]
     templates: int  # n
     mixed: int  # K
@@ -55,8 +54,7 @@ class _Group:
         return self.slots[0].numel
 
 
-@dataclass(frozen=True)
-class _Allocation:
+class _Allocation(NamedTuple):
     """How a budget is spent. Shape: sizes in numbers; `blob` is the flat vector's, None where groups have banks."""
 
     offered: Slots

@@ -22,6 +22,8 @@ from .paths import check_heads, followed, heads_of, known_path, module_path
 
 __all__ = ["Multihead"]
 
+NAME = "name the module that each member owns, as in Multihead(head=path)"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Multihead(Method):
@@ -40,7 +42,7 @@ class Multihead(Method):
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
         heads = self._heads(network, example)
         if self.members > 1:
-            check_heads("Multihead", network, heads)
+            check_heads("Multihead", network, heads, NAME)
         inside = tuple(f"{path}." for path in heads)
         fresh, noise = (heads, 0.0) if self.init == "fresh" else ((), NOISE)
         return Rewritten(network, (), lambda name, tensor: name.startswith(inside), fresh, builder, noise)
@@ -52,5 +54,4 @@ class Multihead(Method):
         if self.head is not None:
             known_path("head", self.head, network)
             return [self.head]
-        usage = followed(network, example, "name the layer that each member owns, as in Multihead(head=path)")
-        return heads_of("Multihead", usage)
+        return heads_of("Multihead", followed(network, example, NAME), NAME)

@@ -33,6 +33,7 @@ from .paths import check_heads, followed, heads_of
 
 __all__ = ["TabM"]
 
+DEEP = "use Deep, which rewrites no layer"
 STARTS = {"sign": "sign", "normal": "standard"}
 
 
@@ -69,10 +70,10 @@ class TabM(Method):
     )
 
     def birth(self, network: nn.Module, example: Any, builder: Builder | None) -> Rewritten:
-        usage = followed(network, example, fix="use Deep, which rewrites no layer")
-        heads = heads_of("TabM", usage)
+        usage = followed(network, example, DEEP)
+        heads = heads_of("TabM", usage, DEEP)
         if self.members > 1:
-            check_heads("TabM", network, heads)
+            check_heads("TabM", network, heads, DEEP)
         layers = weighted_layers("TabM", network, example, usage, (*self.plain, *heads), ADDS)
         first = _first(layers, usage)
         self._check_chunks(layers, first)

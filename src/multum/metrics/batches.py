@@ -50,7 +50,7 @@ def batch_of(prediction: Prediction, labels: Tensor, bins: int) -> tuple[Table, 
         for key, own in _example_values(log_probs, labels).items():
             values.setdefault(key, []).append(own)
     ranked = list(zip(values[CONFIDENCE], values[CORRECT], strict=True))
-    sums, kept = {}, {CONFIDENCE: values[CONFIDENCE]}
+    sums, per_example = {}, {CONFIDENCE: values[CONFIDENCE]}
     for metric, how in computed(CLASSES, Mean, Sums):
         if isinstance(how, Mean):
             totals = [own.double().sum() for own in values[metric.key]]
@@ -58,9 +58,9 @@ def batch_of(prediction: Prediction, labels: Tensor, bins: int) -> tuple[Table, 
             totals = [how.sums(confidence, correct, bins) for confidence, correct in ranked]
         sums[metric.key] = torch.stack(totals).cpu()
         if metric.per_example:  # rankings ask for the members' hits too, nothing for their other values
-            kept[metric.key] = values[metric.key][: None if metric.key == CORRECT else 1]
+            per_example[metric.key] = values[metric.key][: None if metric.key == CORRECT else 1]
     sums |= _class_sums(prediction, labels, values[PREDICTED], bins)
-    return sums, {key: torch.stack(rows).cpu() for key, rows in kept.items()}
+    return sums, {key: torch.stack(rows).cpu() for key, rows in per_example.items()}
 
 
 def _class_sums(prediction: Prediction, labels: Tensor, predicted: Sequence[Tensor], bins: int) -> Table:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError, did_you_mean
+from ..errors import check_known
 from ..figures.formats import fixed_width
 from ..network.copies import fold_rows
 from ..network.dependence import trace_members
@@ -61,11 +61,7 @@ class Cost:
 
     def mult_adds(self, convention: str = "macs") -> int:
         """Mult-adds by the name of the convention: "macs", "torchinfo" or "flops"."""
-        if convention not in CONVENTIONS:
-            raise ConfigError(
-                f"convention must be one of {', '.join(CONVENTIONS)}; got {convention!r}. "
-                + did_you_mean(convention, CONVENTIONS)
-            )
+        check_known(convention, CONVENTIONS, f"convention must be one of {', '.join(CONVENTIONS)}")
         return getattr(self, convention)
 
     def rows(self) -> list[tuple[str, str, int, int, int]]:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 import torch
 from torch import Tensor
 
-from ..errors import MetricError, did_you_mean
+from ..errors import MetricError, check_known
 from ..outputs.prediction import Prediction, at_least_float32
 
 __all__ = [
@@ -192,9 +192,8 @@ def check_choice(value: str, name: str, choices: Collection[str]) -> None:
     Traceback (most recent call last):
     multum.errors.MetricError: method must be aps or lac; got 'lacc'. Did you mean lac?
     """
-    if value not in choices:
-        listed = " or ".join(", ".join(choices).rsplit(", ", 1))
-        raise MetricError(f"{name} must be {listed}; got {value!r}. {did_you_mean(value, choices)}".rstrip())
+    listed = " or ".join(", ".join(choices).rsplit(", ", 1))
+    check_known(value, choices, f"{name} must be {listed}", MetricError)
 
 
 def _check_rows(rows: Tensor, name: str) -> Tensor:

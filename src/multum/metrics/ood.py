@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..errors import MetricError, did_you_mean
+from ..errors import MetricError, check_known
 from ..outputs.prediction import Prediction
 from .calibration import last_of_ties
 from .inputs import check_prediction, check_scores, check_share
@@ -50,10 +50,7 @@ def scores(prediction: Prediction, *names: str) -> dict[str, Tensor]:
     {'max_logit': tensor([-2.0000, -0.5000]), 'variation_ratio': tensor([0.0000, 0.5000])}
     """
     for name in names:
-        if name not in SCORES:
-            raise MetricError(
-                f"a score must be one of multum.metrics.SCORES; got {name!r}. {did_you_mean(name, SCORES)}"
-            )
+        check_known(name, SCORES, "a score must be one of multum.metrics.SCORES", MetricError)
     check_prediction(prediction)
     return {name: SCORES[name](prediction) for name in names or SCORES}
 

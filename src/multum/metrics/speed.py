@@ -33,6 +33,7 @@ from ..errors import ConfigError
 from ..figures.formats import fixed_width
 from ..network.copies import arguments, tensors_of
 from ..outputs.prediction import eval_mode
+from ..processor import with_threads
 from ..saving import save
 from .timing import in_turn, ratio, spread
 
@@ -146,10 +147,8 @@ def compare_speed(
         advance: called after every pass, for a progress bar: (rounds + warmup) passes each.
     """
     _check(ensembles, example, batch_sizes, rounds, warmup, threads)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads or before)
     names, rows = list(ensembles), []
-    try:
+    with with_threads(threads):
         for size in batch_sizes:
             fed = {name: repeated(example, size, _device(network)) for name, network in ensembles.items()}
             timed = {name: partial(time_once, network, fed[name], clock) for name, network in ensembles.items()}
@@ -157,8 +156,6 @@ def compare_speed(
             times = {name: seconds[warmup:] for name, seconds in every.items()}
             measured = {"batch_size": size, "rounds": rounds, "warmup": warmup}
             rows += [_row(name, ensembles[name], fed[name], times[name], times[names[0]], **measured) for name in names]
-    finally:
-        torch.set_num_threads(before)
     return Speeds(tuple(rows))
 
 

@@ -21,7 +21,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, did_you_mean, first_line
+from ..errors import ConfigError, did_you_mean
+from ..files import explained
 from ..parsing import assignments
 from .sources import NETWORK, SOURCES, Source, mistake, read_source, read_text, remember
 
@@ -188,10 +189,8 @@ def _accepted(
     target: Callable[..., Any], keywords: Mapping[str, Any], offered: Mapping[str, Any], what: str
 ) -> dict[str, Any]:
     """The keywords to call with; all mistakes that can be known before."""
-    try:
+    with explained(f"{what} must have a signature", "Name a Python function", ConfigError, (TypeError, ValueError)):
         parameters = inspect.signature(target).parameters.values()
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"{what} must have a signature; got {first_line(error)}. Name a Python function") from error
     known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     for name in keywords if not open_ended else ():

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from ..checks import number
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known, did_you_mean
 from ..parsing import named
 from ..thinning.thin import thin, widen
 from .mlp import MLP, TabularMLP
@@ -178,9 +178,8 @@ def _check_keywords(make: Builder, keywords: dict[str, Any]) -> None:
     known = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
     open_ended = any(p.kind is p.VAR_KEYWORD for p in parameters)
     rule = f"the keywords must be {', '.join(known)}"
-    for keyword, value in keywords.items():
-        if keyword not in known and not open_ended:
-            raise ConfigError(f"{rule}; got {keyword}={value!r}. {did_you_mean(keyword, known)}")
+    for keyword, value in keywords.items() if not open_ended else ():
+        check_known(keyword, known, rule, got=f"{keyword}={value!r}")
     for p in parameters:
         if p.kind is p.KEYWORD_ONLY and p.default is p.empty and p.name not in keywords:
             raise ConfigError(f"{rule}; got no {p.name}, which has no default. Pass {p.name}=...")

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..errors import ConfigError, FileError, first_line
-from ..files import read_json, write_json, write_text
+from ..files import explained, read_json, write_json, write_text
 
 __all__ = ["NETWORK", "SOURCES", "Source", "keep", "mistake", "read_source", "read_text", "recall", "remember"]
 
@@ -169,10 +169,8 @@ def _module_file(place: str) -> Path:
 
 def read_text(path: Path) -> str:
     """A file of text."""
-    try:
+    with explained(f"{path} must be readable as UTF-8", "Save it so", ConfigError, (OSError, UnicodeDecodeError)):
         return path.read_bytes().decode("utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} must be readable as UTF-8; got {first_line(error)}. Save it so") from error
 
 
 def mistake(error: BaseException) -> str:

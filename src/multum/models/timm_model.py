@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import whole
+from ..checks import needed, whole
 from ..errors import ConfigError, did_you_mean
+from ..files import explained
 from ..operators import define_missing
 
 __all__ = ["KEYWORDS", "import_timm", "timm_model"]
@@ -54,12 +55,9 @@ def timm_model(model: str, *, classes: int | None = None, in_channels: int = 3, 
         close = difflib.get_close_matches(model, timm.list_models(), cutoff=0.5)
         hint = did_you_mean(model, close) if close else "Its models are those of timm.list_models()."
         raise ConfigError(f"the name after timm: must be a model of timm; got {model!r}. {hint}")
-    try:
+    refused = (AssertionError, RuntimeError, TypeError, ValueError)
+    with explained(f"timm must be able to build {model!r}", "Change the keywords it names.", ConfigError, refused):
         return timm.create_model(model, pretrained=False, **keywords)
-    except (AssertionError, RuntimeError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"timm must be able to build {model!r}; got {error}. Change the keywords it names."
-        ) from error
 
 
 def _check_keyword(model: str, keyword: str, value: Any) -> None:
@@ -76,11 +74,5 @@ def _check_keyword(model: str, keyword: str, value: Any) -> None:
 def import_timm() -> Any:
     """The package timm, also where torch was built without the compiled operators that its torchvision expects."""
     define_missing()
-    try:
-        import timm
-    except Exception as error:  # a broken torchvision raises RuntimeError from inside timm's imports, not ImportError
-        raise ConfigError(
-            f"timm must be importable; got {type(error).__name__}: {error}. "
-            "Install it with `pip install multum[timm]` and see that `python -c 'import timm'` works."
-        ) from error
-    return timm
+    fix = "Install it with `pip install multum[timm]` and see that `python -c 'import timm'` works."
+    return needed("timm", "networks of timm must find the package timm", fix)

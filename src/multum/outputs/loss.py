@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from .regression import at_least_float32, mean_and_variance
 
 __all__ = ["ClassLoss", "Criterion", "loss"]
@@ -62,15 +62,10 @@ def loss(
     >>> loss(logits, torch.tensor([[0], [1]]), reduction="sum")  # -(log .7 + log .5)
     tensor(1.0498)
     """
-    if reduction not in ("mean", "sum"):
-        raise ConfigError(
-            f"reduction must be mean or sum; got {reduction!r}. {did_you_mean(str(reduction), ['mean', 'sum'])}"
-        )
+    check_known(reduction, ("mean", "sum"), "reduction must be mean or sum")
     criterion = "cross_entropy" if criterion is None else criterion
-    if isinstance(criterion, str) and criterion not in LOSSES:
-        raise ConfigError(
-            f"criterion must be a known name or a callable; got {criterion!r}. {did_you_mean(criterion, LOSSES)}"
-        )
+    if isinstance(criterion, str):
+        check_known(criterion, LOSSES, "criterion must be a known name or a callable")
     if isinstance(criterion, (str, ClassLoss)):
         _check_outputs(outputs, axes=2 if criterion == "mse" else 3)
         losses = LOSSES[criterion] if isinstance(criterion, str) else criterion

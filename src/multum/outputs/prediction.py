@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
 from ..data.given import as_tensor, batches_of
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from .regression import RegressionPrediction, at_least_float32, check_stacked
 
 __all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "like_weights", "predict"]
@@ -71,10 +71,7 @@ def _predicted(ensemble: nn.Module, x: Any, batch_size: int | None) -> Predictio
         "regression": lambda outputs: RegressionPrediction.from_outputs(outputs, noise),
     }
     task = getattr(ensemble, "task", "classification")
-    if task not in kinds:
-        raise ConfigError(
-            f"ensemble.task must be classification or regression; got {task!r}. {did_you_mean(str(task), kinds)}"
-        )
+    check_known(task, kinds, "ensemble.task must be classification or regression")
     if batch_size is not None and batch_size < 1:
         raise ConfigError(f"batch_size must be at least 1, or None for one pass; got batch_size={batch_size}")
     with eval_mode(ensemble), torch.no_grad():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import check_known
 from . import hypernet, mimo, mixture, packed
 from .base import Item
 
@@ -24,8 +24,7 @@ def find(id: str) -> Item:
     >>> find("packed/table1-cost").number
     'Table 1, efficiency'
     """
-    if id not in ITEMS:
-        raise ConfigError(f"an item must be a paper's table or figure; got {id!r}. {did_you_mean(id, ITEMS)}")
+    check_known(id, ITEMS, "an item must be a paper's table or figure")
     return ITEMS[id]
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..data.names import selection
-from ..errors import ConfigError, DataError, did_you_mean
+from ..errors import ConfigError, DataError, check_known
 from ..methods import Method
 from ..parsing import named
 from ..runs.cells import Cell, spec_of
@@ -116,8 +116,7 @@ class Run:
 
     def row(self, label: str) -> Row:
         rows = {row.label: row for row in self.rows}
-        if label not in rows:
-            raise ConfigError(f"a row must be one of {self.item}'s; got {label!r}. {did_you_mean(label, rows)}")
+        check_known(label, rows, f"a row must be one of {self.item}'s")
         return rows[label]
 
 
@@ -136,10 +135,8 @@ class Item:
     chart: Callable[[Trained], dict[str, Picture]] | None = None  # drawn from the cells' numbers
 
     def __post_init__(self) -> None:
-        if self.status not in STATUSES:
-            raise ConfigError(f"status must be one of {', '.join(STATUSES)}; got {self.status!r} for {self.id}")
-        if self.paper not in PAPERS:
-            raise ConfigError(f"an item's name must begin with one of {', '.join(PAPERS)}; got {self.id!r}")
+        check_known(self.status, STATUSES, f"the status of {self.id} must be one of {', '.join(STATUSES)}")
+        check_known(self.paper, PAPERS, f"an item's name must begin with one of {', '.join(PAPERS)}", got=repr(self.id))
 
     @property
     def paper(self) -> str:
@@ -151,8 +148,7 @@ class Item:
 
     def run(self, scale: str = "cpu") -> Run:
         """The Run at "paper" or "cpu" scale; what a CPU's is short of comes from comparing the two."""
-        if scale not in SCALES:
-            raise ConfigError(f"scale must be one of {', '.join(SCALES)}; got {scale!r}. {did_you_mean(scale, SCALES)}")
+        check_known(scale, SCALES, f"scale must be one of {', '.join(SCALES)}")
         run = replace(self.make(scale), item=self.id, scale=scale)
         if scale == "paper":
             return run
@@ -256,6 +252,5 @@ def facts_of(data: str) -> Facts:
     100
     """
     name = selection(data)[0]
-    if name not in FACTS:
-        raise DataError(f"an item's data must have known sizes; got {data!r}. {did_you_mean(name, FACTS)}")
+    check_known(name, FACTS, "an item's data must have known sizes", DataError, got=repr(data))
     return FACTS[name]

@@ -13,13 +13,13 @@ from .charts.items import constant_rate, nested_chart
 from .exact import hypernet_size, nested
 from .inside import own_statistics
 from .results import Table, read
-from .settings import SGD, cpu_rows, rows
+from .settings import CIFAR, SGD, cpu_rows, rows
 
 TABLES, REMARKS, DEPARTS = read("hypernet")
 SEEDS = (0, 1, 2)
 WIDE = "wrn-28-10"
 STANDARD = "wrn-28-10:variant=meliketoy,dropout=0.0"  # of the comparators' code
-DATA = {"FM": "fashion_mnist", "C10": "cifar10", "C100": "cifar100"}
+DATA = {"FM": "fashion_mnist", **CIFAR}
 OOD = {
     "FM": ("mnist", "kmnist", "emnist_letters"),
     "C10": ("svhn", "lsun", "tiny_imagenet", "cifar100"),

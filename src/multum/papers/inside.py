@@ -14,7 +14,7 @@ import torch
 
 from ..building import ensemble
 from ..data import Data
-from ..data.ood import ood_sets
+from ..data.sources import ood_sets
 from ..ensemble import Ensemble
 from ..inside.conditional_variance import ConditionalVariances, conditional_variances
 from ..inside.pictures import conditional_variance_plot, paths_plot

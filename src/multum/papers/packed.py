@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain, pairwise, product
+from itertools import pairwise, product
 from typing import Any
 
 from ..methods import BatchEnsemble, Deep, Masksembles, Method, Mimo, Packed, Single
@@ -14,7 +14,7 @@ from .charts.items import circles, divergence_chart, regressions, shift_chart, s
 from .exact import divergence, grouped, params, settings
 from .inside import speeds
 from .results import Table, read
-from .settings import A3, CIFAR_C, IMAGENET_LACKS, SGD, cpu_rows, rows
+from .settings import A3, CIFAR, CIFAR_C, CIFAR_RECIPES, IMAGENET_LACKS, cpu_rows, rows
 
 __all__ = ["cifar_rows"]
 
@@ -22,22 +22,6 @@ TABLES, REMARKS, DEPARTS = read("packed")
 SEEDS = (0, 1, 2, 3, 4)
 BEST_EPOCH = "the paper keeps the epoch with the best test accuracy; the last epoch is kept here"
 NETWORKS = {"R18": "resnet18", "R50": "resnet50", "WR": "wrn-28-10:variant=meliketoy"}
-DATA = {"C10": "cifar10", "C100": "cifar100"}
-
-_R18 = {**SGD, "nesterov": False, "epochs": 75, "batch_size": 128, "lr": 0.05, "milestones": (25, 50)}
-_STEPS = {"milestones": (60, 120, 160), "factor": 0.2}
-_DEEP = {**SGD, "epochs": 200, "batch_size": 128, "lr": 0.1, **_STEPS, "weight_decay": 5e-4}
-_MEDIUM = {"randaugment": 2, "magnitude": 9, "mixup": 0.5, "cutmix": 0.2, "label_smoothing": 0.1}
-
-# Table 4: by data and network.
-SETTINGS: dict[tuple[str, str], dict[str, Any]] = {
-    ("C10", "R18"): {**_R18, "weight_decay": 5e-4, "factor": 0.1},
-    ("C10", "R50"): _DEEP,
-    ("C10", "WR"): _DEEP,
-    ("C100", "R18"): {**_R18, "weight_decay": 1e-4, "factor": 0.2},
-    ("C100", "R50"): _DEEP,
-    ("C100", "WR"): {**_DEEP, **_MEDIUM},
-}
 
 METHODS: dict[str, Method] = {
     "Single Model": Single(),
@@ -60,14 +44,14 @@ def cifar_rows(data: str, network: str, methods: Mapping[str, Method] = METHODS,
     every: tuple[Row, ...] = ()
     method: Any
     for label, method in methods.items():
-        model, recipe = NETWORKS[network], SETTINGS[data, network]
+        model, recipe = NETWORKS[network], CIFAR_RECIPES[data, network]
         if method.name == "packed" and network == "WR":
             model += ",bias=edges"
             method = replace(method, gamma=1) if (data, method.gamma) == ("C100", 2) else method
         if method.name == "batchensemble" and network == "R50":
             recipe = {**recipe, "lr": 0.08}
             method = replace(method, plain=())
-        common = {"data": DATA[data], "model": model, "recipe": recipe, "seeds": SEEDS, "ood": ("svhn",)}
+        common = {"data": CIFAR[data], "model": model, "recipe": recipe, "seeds": SEEDS, "ood": ("svhn",)}
         every += rows({label: method}, **{**common, **changed})
     return every
 
@@ -75,10 +59,6 @@ def cifar_rows(data: str, network: str, methods: Mapping[str, Method] = METHODS,
 def _named(methods: Mapping[str, Method], *names: str) -> dict[str, Method]:
     """The methods with more in their labels."""
     return {", ".join((label, *names)): method for label, method in methods.items()}
-
-
-def _table1_rows() -> tuple[Row, ...]:
-    return tuple(row for d, n in SETTINGS for row in cifar_rows(d, n, _named(METHODS, d, n)))
 
 
 def _on_cifar100(
@@ -96,26 +76,6 @@ def _on_cifar100(
 def _about(name: str) -> dict[str, Any]:
     """What a Run says of a table: the printed numbers, remarks on them, and departures."""
     return {"printed": TABLES[name], "remarks": REMARKS[name], "departs": DEPARTS[name]}
-
-
-def _imagenet_rows() -> tuple[Row, ...]:
-    """The rows of Tables 2 and 10, labelled "Method, R50"."""
-    every: tuple[Row, ...] = ()
-    for network, alpha, plain in (("R50", 3, SHORTCUTS), ("R50x4", 2, ())):
-        methods = {
-            **METHODS,
-            "BatchEnsemble": BatchEnsemble(members=4, init="normal", plain=plain),
-            "Packed-Ensembles": Packed(members=4, alpha=alpha, gamma=1),
-            "MIMO": Mimo(members=4),
-        }
-        model = f"{network.replace('R', 'resnet')}:stem=imagenet"
-        for label, method in methods.items():
-            recipe = {**A3, "clip": 5e-4} if method.name == "batchensemble" else dict(A3)
-            if method.name == "masksembles" and network == "R50x4":
-                recipe["batch_size"] = 1120
-            common: dict[str, Any] = {"data": "imagenet", "seeds": (0,), "ood": ("textures", "imagenet_o")}
-            every += rows({label: method}, recipe, network, model=model, **common)
-    return every
 
 
 @item("packed/figure1", "Figure 1", "the cells of Table 1, and timings on a GPU", chart=circles)
@@ -139,19 +99,35 @@ def table1(scale: str) -> Run:
         methods = _named(CPU_METHODS, "C10")
         near = {label: printed[f"{label}, WR"] for label in methods}
         return Run(rows=cpu_rows(methods), printed=near, reduced=(CPU_GAMMA, "printed numbers are those of C10, WR"))
-    return Run(rows=_table1_rows(), printed=printed, departs=(BEST_EPOCH,))
+    every = (cifar_rows(data, network, _named(METHODS, data, network)) for data, network in CIFAR_RECIPES)
+    return Run(rows=sum(every, ()), printed=printed, departs=(BEST_EPOCH,))
 
 
 @item("packed/table1-cost", "Table 1, efficiency", status="exact")
 def table1_cost(scale: str) -> Run:
     """Parameters and mult-adds of six methods on three networks."""
-    return Run(rows=_table1_rows(), **_about("Table 1, efficiency"))
+    return Run(rows=table1.run("paper").rows, **_about("Table 1, efficiency"))
 
 
 @item("packed/table2", "Table 2", "ImageNet, ImageNet-O, ImageNet-R, Textures; 2 to 8 A100", status=NEEDS_IMAGENET)
 def table2(scale: str) -> Run:
     """Accuracy, calibration, OOD detection and shift of six methods on ImageNet."""
-    return Run(rows=_imagenet_rows(), printed=TABLES["Table 2"], departs=(IMAGENET_LACKS,))
+    every: tuple[Row, ...] = ()
+    for network, alpha, plain in (("R50", 3, SHORTCUTS), ("R50x4", 2, ())):
+        methods = {
+            **METHODS,
+            "BatchEnsemble": BatchEnsemble(members=4, init="normal", plain=plain),
+            "Packed-Ensembles": Packed(members=4, alpha=alpha, gamma=1),
+            "MIMO": Mimo(members=4),
+        }
+        model = f"{network.replace('R', 'resnet')}:stem=imagenet"
+        for label, method in methods.items():
+            recipe = {**A3, "clip": 5e-4} if method.name == "batchensemble" else dict(A3)
+            if method.name == "masksembles" and network == "R50x4":
+                recipe["batch_size"] = 1120
+            ood = ("textures", "imagenet_o")
+            every += rows({label: method}, recipe, network, model=model, data="imagenet", seeds=(0,), ood=ood)
+    return Run(rows=every, printed=TABLES["Table 2"], departs=(IMAGENET_LACKS,))
 
 
 DETECTION = ("accuracy", "aupr")
@@ -208,7 +184,6 @@ def table7(scale: str) -> Run:
         "DB": ("pretrained", "own"),
         "DI+DB": ("fresh", "own"),
     }
-
     every: tuple[Row, ...] = ()
     for label, (init, order) in chance.items():
         method = Deep(members=4, init=init)
@@ -216,7 +191,7 @@ def table7(scale: str) -> Run:
             every += cpu_rows({label: method}, recipe={"order": order}, model="wrn-10-1:thin=0.5")
             continue
         for network in ("R18", "R50"):
-            model, recipe = f"{NETWORKS[network]}:width=0.5", {**SETTINGS["C100", network], "order": order}
+            model, recipe = f"{NETWORKS[network]}:width=0.5", {**CIFAR_RECIPES["C100", network], "order": order}
             every += cifar_rows("C100", network, {f"{label}, {network}": method}, model=model, recipe=recipe)
     printed = TABLES["Table 7"]
     near = printed if scale == "paper" else {label: printed[f"{label}, R18"] for label in chance}
@@ -244,8 +219,8 @@ def figure8(scale: str) -> Run:
 @item("packed/table4", "Tables 3 and 4", status="exact", exact=settings)
 def table4(scale: str) -> Run:
     """The notation, and the hyper-parameters of every CIFAR experiment."""
-    every = (cifar_rows(d, n, {f"{d}, {n}": Single()}, ood=()) for d, n in SETTINGS)
-    return Run(rows=tuple(chain(*every)), **_about("Table 4"))
+    every = tuple(row for d, n in CIFAR_RECIPES for row in cifar_rows(d, n, {f"{d}, {n}": Single()}, ood=()))
+    return Run(rows=every, **_about("Table 4"))
 
 
 @item("packed/figure5", "Figure 5", status="exact", exact=divergence, chart=divergence_chart)
@@ -294,9 +269,9 @@ def table9(scale: str) -> Run:
     """Packed-Ensembles against one ResNeXt of the same size: groups alone are not enough."""
     printed, packed = TABLES["Table 9"], {"PE ResNet-50": Packed(members=4, alpha=2, gamma=1)}
     if scale == "cpu":
-        every = cpu_rows({**packed, "one plain network": Single()})
         without = "no small ResNeXt exists: a plain network stands beside, and nothing is said of groups alone"
-        return Run(rows=every, printed={"PE ResNet-50": printed["PE ResNet-50"]}, reduced=(without,))
+        near = {label: printed[label] for label in packed}
+        return Run(rows=cpu_rows({**packed, "one plain network": Single()}), printed=near, reduced=(without,))
     grouped_network = cifar_rows("C10", "R50", {"ResNeXt-50": Single()}, model="resnext50")
     return Run(rows=(*cifar_rows("C10", "R50", packed), *grouped_network), printed=printed, departs=(BEST_EPOCH,))
 
@@ -304,7 +279,7 @@ def table9(scale: str) -> Run:
 @item("packed/table10", "Table 10", status="exact")
 def table10(scale: str) -> Run:
     """Parameters and mult-adds of six methods on ImageNet."""
-    return Run(rows=_imagenet_rows(), **_about("Table 10"))
+    return Run(rows=table2.run("paper").rows, **_about("Table 10"))
 
 
 @item("packed/table11", "Table 11", "the UCI sets with their splits", status="full", chart=regressions)

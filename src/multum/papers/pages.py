@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..figures.tables import markdown_table
+from ..figures.formats import markdown_table
 from ..files import write_text
 from .results import FORMAT, VERDICTS, Printed
 

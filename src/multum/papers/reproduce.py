@@ -11,7 +11,7 @@ import torch
 
 from ..data.sources import load_data, load_examples
 from ..errors import ConfigError, DataError
-from ..figures import svg
+from ..figures.figure import png, svg
 from ..files import locked, plain, prepare_folder, write_json
 from ..runs.cells import Cell, Outcome, is_done
 from ..runs.machine import machine, versions
@@ -174,7 +174,7 @@ def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: 
     prepare_folder(place.parent)
     for name, picture in pictures.items():
         stem = f"{place.name}-{name}" if name else place.name
-        place.with_name(f"{stem}.png").write_bytes(svg.png(picture.drawing))
-        place.with_name(f"{stem}.svg").write_text(svg.svg(picture.drawing))
+        place.with_name(f"{stem}.png").write_bytes(png(picture.drawing))
+        place.with_name(f"{stem}.svg").write_text(svg(picture.drawing))
     write_json(place.with_suffix(".json"), document)
     write_pages(pages)

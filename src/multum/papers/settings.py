@@ -9,10 +9,31 @@ from ..data.corruptions import STANDARD
 from ..methods import Method
 from .base import Row
 
-__all__ = ["A3", "CIFAR_C", "CPU", "CPU_SEEDS", "CPU_SHIFT", "IMAGENET_LACKS", "MOMENTUM", "SGD", "cpu_rows", "rows"]
+__all__ = [
+    *("A3", "CIFAR", "CIFAR_C", "CIFAR_RECIPES", "CPU", "CPU_SEEDS", "CPU_SHIFT", "IMAGENET_LACKS", "MOMENTUM", "SGD"),
+    *("cpu_rows", "rows"),
+]
 
 MOMENTUM = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True}
 SGD = {**MOMENTUM, "schedule": "multistep", "crop": 4, "flip": True}
+
+CIFAR = {"C10": "cifar10", "C100": "cifar100"}
+
+# Packed-Ensembles on CIFAR.
+_R18 = {**SGD, "nesterov": False, "epochs": 75, "batch_size": 128, "lr": 0.05, "milestones": (25, 50)}
+_STEPS = {"milestones": (60, 120, 160), "factor": 0.2}
+_DEEP = {**SGD, "epochs": 200, "batch_size": 128, "lr": 0.1, **_STEPS, "weight_decay": 5e-4}
+_MEDIUM = {"randaugment": 2, "magnitude": 9, "mixup": 0.5, "cutmix": 0.2, "label_smoothing": 0.1}
+
+# By data and network, as in Table 4.
+CIFAR_RECIPES: dict[tuple[str, str], dict[str, Any]] = {
+    ("C10", "R18"): {**_R18, "weight_decay": 5e-4, "factor": 0.1},
+    ("C10", "R50"): _DEEP,
+    ("C10", "WR"): _DEEP,
+    ("C100", "R18"): {**_R18, "weight_decay": 1e-4, "factor": 0.2},
+    ("C100", "R50"): _DEEP,
+    ("C100", "WR"): {**_DEEP, **_MEDIUM},
+}
 
 # "ResNet strikes back", procedure A3.
 A3 = {

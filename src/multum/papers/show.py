@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from ..figures.tables import text_table
+from ..figures.formats import text_table
 from . import ITEMS
 from .base import PAPERS, STATUSES, Item
 from .counting import Plan

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
+from ..checks import needed
 from ..ensemble import Ensemble
-from ..errors import ConfigError
+from ..errors import check_known
 from ..exporting.export import TRACED_ON, export
 from ..metrics.speed import repeated, time_once
 
@@ -78,13 +79,7 @@ def backend_of(backend: str | Backend) -> Backend:
     """A backend by name, or one's own; refused where its packages are not installed."""
     if not isinstance(backend, str):
         return backend
-    if backend not in BACKENDS:
-        raise ConfigError(f"`backend` must be one of {', '.join(BACKENDS)}; got {backend!r}. Use eager")
+    check_known(backend, BACKENDS, f"`backend` must be one of {', '.join(BACKENDS)}")
     for name in NEEDS.get(backend, ()):
-        try:
-            __import__(name)
-        except ImportError as error:
-            raise ConfigError(
-                f"backend={backend!r} must have {name}, which cannot be imported ({error}). Use pip install {name}"
-            ) from error
+        needed(name, f"backend={backend!r} must have {name}", f"Use pip install {name}")
     return BACKENDS[backend]

@@ -16,19 +16,20 @@ from torch import nn
 
 from ..comparing.budget import largest_that_fits, thinner
 from ..comparing.planning import Wanted, chosen_methods
+from ..data.sources import load_data
 from ..errors import ConfigError, MultumError, first_line
 from ..files import plain
 from ..methods import Method, Single
+from ..runs.cells import spec_of
+from ..runs.networks import default_model
 from .backends import Backend, backend_of
-from .candidates import Candidate, configs_of
+from .candidates import Candidate, Comparison, configs_of
 from .counting import Base
-from .known import Comparison
-from .limits import Limit, Limits
-from .measuring import measured
+from .limits import NAMES, Limit, Limits
+from .measuring import Watch, measured
 from .network import base_of, model_name
-from .watching import Watch
 
-__all__ = ["MEMBERS", "Plan", "plan"]
+__all__ = ["MEMBERS", "Plan", "plan", "proposed"]
 
 MEMBERS = (2, 4, 8)  # that are tried, where nothing else is asked for
 
@@ -203,3 +204,28 @@ class _Search:
             return Candidate(method, width, reason=f"cannot be built: {first_line(error)}")
         reason = self.limits.broken(params=counts.params, macs=counts.macs, memory=counts.memory)
         return Candidate(method, width, counts, reason=reason)
+
+
+def proposed(limits: str, data: str, model: str | None, methods: str, *, progress: bool = False) -> list[str]:
+    """One network, and of every method the largest config that keeps to the limits, as `multum compare` takes them.
+
+    Args:
+        limits: as `params=1.2x,latency=5ms`. Latencies are measured, so that only other limits always propose the same.
+        methods: those that are asked.
+
+    >>> proposed("params=1.2x,macs=1.2x", "diabetes", "mlp", "deep,multihead")
+    ['single', 'multihead:members=2']
+    """
+    parts: dict[str, Any] = dict(part.partition("=")[::2] for part in limits.replace(" ", "").split(","))
+    if not parts.keys() <= NAMES.keys():
+        raise ConfigError(
+            f"`plan` must be limits on {', '.join(NAMES)}; got {limits!r}. Use for example --plan params=1.2x,macs=2x"
+        )
+    name = model or default_model(load_data(data))
+    seconds = 30.0 if "latency" in parts else 0.0
+    planned = plan(name, data=data, methods=methods, seconds=seconds, progress=progress, **parts)
+    if not planned.proposal:
+        raise ConfigError(
+            f"some method must keep to the limits; got none for {limits!r}. See multum plan --model {name}"
+        )
+    return ["single", *(spec_of(candidate.method) for candidate in planned.proposal)]

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import RenderableType
 
-from ..figures.formats import NOTHING, count, fixed_width
-from ..figures.tables import text_table
+from ..figures.formats import NOTHING, count, fixed_width, text_table
 from .candidates import Candidate
 from .limits import in_ms, size
 

@@ -12,8 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from ..figures.formats import NOTHING
-from ..figures.tables import text_table
+from ..figures.formats import NOTHING, text_table
 from .summary import advice_of, predictors
 from .table import BEST, TIED, columns_of, group_name, marks, text
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..figures.figure import Figure
-from ..figures.formats import NOTHING, heading, sized
-from ..figures.tables import markdown_table
+from ..figures.formats import NOTHING, heading, markdown_table, sized
 from .summary import EDGE, advice_of, facts, listed, predictors, tuned, tuning_words
 from .table import BEST, TIED, columns_of, group_name, interval, marks, text, to_single, verdict
 

@@ -13,10 +13,9 @@ import jinja2
 import pandas as pd
 from markupsafe import Markup
 
-from ..figures.figure import NARROW, Figure
+from ..figures.figure import NARROW, Figure, inline, svg
 from ..figures.formats import NOTHING
 from ..figures.palette import COLOURS, PAGE, look
-from ..figures.svg import inline, svg
 from .summary import EDGE, advice_of, facts, listed, meaning, predictors, settings_words, tiles, tuned, tuning_words
 from .table import BEST, TIED, columns_of, group_name, interval, marks, text
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
-from ..figures.svg import png, svg
-from ..files import dumps, plain, write_bytes
+from ..figures.figure import png, svg
+from ..files import dumps, explained, plain, write_bytes
 from .charts import CHARTS, figures
 from .markdown import markdown
 from .page import page
@@ -37,16 +37,11 @@ def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
         files[f"figures/{figure.name}.png"] = png(drawing)
     files["report.md"] = markdown(document, drawn).encode()
     files["report.html"] = page(document, drawn, drawings).encode()
-    try:
+    with explained(f"{out}, the folder of a report, must be writable", "Use another folder", ConfigError):
         (out / "figures").mkdir(parents=True, exist_ok=True)
         for name, content in files.items():
             write_bytes(out / name, content)
         for name in CHARTS.keys() - drawings.keys():
             for kind in ("png", "svg"):
                 (out / "figures" / f"{name}.{kind}").unlink(missing_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"the folder of a report must be writable; got {error.strerror or error} at {error.filename or out}. "
-            "Use another folder"
-        ) from error
     return [out / name for name in files]

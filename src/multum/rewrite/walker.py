@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import check_known
 from ..network.copies import tensors_of
 
 __all__ = [
@@ -113,20 +113,15 @@ def apply(network: nn.Module, edits: Iterable[Edit], tensors: Mapping[str, Tenso
     modules = dict(network.named_modules())
     for edit in edits:
         attributes = {k: tuple(v) if isinstance(v, list) else v for k, v in edit.attributes.items()}
-        if edit.layer is not None and edit.layer not in LAYERS:
-            raise ConfigError(
-                f"an edit must name a layer of multum; got {edit.layer!r}. " + did_you_mean(edit.layer, LAYERS)
-            )
+        if edit.layer is not None:
+            check_known(edit.layer, LAYERS, "an edit must name a layer of multum")
         kind = LAYERS[edit.layer] if edit.layer is not None else None
         if kind is not None and issubclass(kind, nn.Module):
             parent, _, child = edit.path.rpartition(".")
             network.get_submodule(parent).add_module(child, kind(**attributes))
             modules = dict(network.named_modules())
             continue
-        if edit.path not in modules:
-            raise ConfigError(
-                f"an edit must name a module of the network; got {edit.path!r}. " + did_you_mean(edit.path, modules)
-            )
+        check_known(edit.path, modules, "an edit must name a module of the network")
         module = modules[edit.path]
         if kind is not None:
             module.__class__ = variant(kind, type(module))

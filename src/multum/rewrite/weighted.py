@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-from ..errors import ConfigError, Refusal, RewriteError, did_you_mean
+from ..errors import Refusal, RewriteError, check_known
 from ..network.copies import name_in
 from ..network.dependence import Usage, trace_members
 from .walker import computed
@@ -101,10 +101,8 @@ def _fix(what: str, path: str) -> str:
 
 def _check_patterns(plain: Sequence[str], modules: dict[str, nn.Module]) -> None:
     for pattern in plain:
-        if not any(c in pattern for c in "*?[") and pattern not in modules:
-            raise ConfigError(
-                f"plain must name modules of the network; got {pattern!r}. {did_you_mean(pattern, modules)}"
-            )
+        if not any(c in pattern for c in "*?["):
+            check_known(pattern, modules, "plain must name modules of the network")
 
 
 def _matches(path: str, patterns: Sequence[str]) -> bool:

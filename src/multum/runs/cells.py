@@ -23,19 +23,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ..data.ood import ood_sets
-from ..data.sources import Part, load_data
+from ..data.sources import Part, load_data, ood_sets
 from ..errors import FileError, MultumError, TrainingError, first_line
-from ..files import checksum, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
+from ..files import checksum, explained, prepare_folder, read_json, set_aside, write_json, write_tensors, write_text
 from ..methods import Method
 from ..metrics.cost import cost
 from ..metrics.evaluate import measure
 from ..metrics.temperatures import held_out_nll
+from ..processor import with_threads
 from ..training.recipe import Recipe
 from .folder import RunFolder, digest
 from .train import train_on
@@ -130,17 +129,14 @@ class Finished:
 
 def work(cell: Cell, folder: Path, threads: int) -> Outcome:
     """Run a cell to its end, from where it was left; a failure is an outcome, an interruption is not."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)  # the same number gives the same bits, wherever the cell runs
     try:
         prepare_folder(folder)
-        _train_and_measure(cell, folder)
+        with with_threads(threads):  # the same number gives the same bits, wherever the cell runs
+            _train_and_measure(cell, folder)
     except Exception as error:
         with contextlib.suppress(FileError):  # the folder itself may be what failed
             write_text(folder / "failure.txt", traceback.format_exc())
         return Outcome(cell.name, str(error) if isinstance(error, MultumError) else f"{type(error).__name__}: {error}")
-    finally:
-        torch.set_num_threads(before)
     (folder / "failure.txt").unlink(missing_ok=True)
     return Outcome(cell.name)
 
@@ -249,10 +245,8 @@ def _read(cell: Cell, folder: Path) -> Finished:
         raise FileError(f"{path} must be as it was written; got another checksum")
     if result["cell"] != cell.settings():
         raise FileError(f"{path} must be of this cell; got the result of another")
-    try:
+    with explained(f"{folder / EXAMPLES} must be readable", of=(OSError, SafetensorError)):
         examples = load_file(folder / EXAMPLES)
-    except (OSError, SafetensorError) as error:
-        raise FileError(f"{folder / EXAMPLES} must be readable; got {first_line(error)}") from error
     if result["examples"] != checksum(examples):
         raise FileError(f"{folder / EXAMPLES} must be as it was written; got another checksum")
     return Finished(result, examples)

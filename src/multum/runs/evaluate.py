@@ -12,9 +12,8 @@ from rich.progress import Progress
 from rich.table import Table
 
 from ..data.corruptions import SEVERITIES, STANDARD
-from ..data.ood import ood_sets
-from ..data.sources import Data
-from ..figures.tables import text_table
+from ..data.sources import Data, ood_sets
+from ..figures.formats import text_table
 from ..metrics.cost import cost
 from ..metrics.evaluate import evaluate
 from ..metrics.speed import speed as measured_speed

@@ -14,6 +14,7 @@ from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from ..checks import needed
 from ..errors import ConfigError, first_line
 from ..files import write_bytes
 from ..memory import keep_memory
@@ -100,7 +101,7 @@ def on_ray(
 
     Workers that see the run folder write into it; others send their files back through Ray's store.
     """
-    ray = _ray()
+    ray = needed("ray", "--on ray must find the package ray", "Run pip install 'multum[ray]'")
     mark = out / ".shared"
     mark.write_text(f"{os.getpid()}\n")
     options: dict[str, Any] = {"num_cpus": threads * jobs} if jobs and not address else {}
@@ -138,16 +139,6 @@ def _task(cell: Cell, out: str, mark: str, threads: int) -> tuple[Outcome, dict[
     with tempfile.TemporaryDirectory() as folder:
         outcome = work(cell, Path(folder), threads)
         return outcome, {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
-
-
-def _ray() -> Any:
-    try:
-        import ray
-    except ImportError as error:
-        raise ConfigError(
-            f"--on ray must find the package ray; got {first_line(error)}. Run pip install 'multum[ray]'"
-        ) from error
-    return ray
 
 
 def runner_for(on: str, jobs: int, address: str | None) -> Runner:

@@ -26,8 +26,9 @@ import pandas as pd
 from rich.progress import Progress
 from rich.table import Table
 
+from ..checks import needed
 from ..errors import DataError, TrainingError
-from ..figures.tables import text_table
+from ..figures.formats import text_table
 from ..files import atomic, plain
 from ..metrics.streams import all_outputs_of
 from .answers import answers, columns
@@ -209,14 +210,10 @@ def _write_json(frames: Iterable[pd.DataFrame], path: Path) -> None:
 
 
 def _write_parquet(frames: Iterable[pd.DataFrame], path: Path) -> None:
-    try:
-        import pyarrow
-        from pyarrow import parquet
-    except ImportError as error:
-        raise DataError(
-            f"parquet files must be written by pyarrow, which cannot be imported ({error}). Install it: pip install "
-            "'multum[parquet]', or write .csv"
-        ) from error
+    fix = "Install it: pip install 'multum[parquet]', or write .csv"
+    pyarrow = needed("pyarrow", "parquet files must be written by pyarrow", fix, DataError)
+    from pyarrow import parquet
+
     writer = None
     for frame in frames:
         rows = pyarrow.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata()

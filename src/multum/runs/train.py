@@ -23,6 +23,7 @@ from ..errors import TrainingError
 from ..files import locked, prepare_folder
 from ..methods import Method, parse
 from ..metrics.calibration import fit_temperature
+from ..processor import with_threads
 from ..training.devices import is_first
 from ..training.find_lr import find_lr as find_rate
 from ..training.loop import fit
@@ -67,14 +68,10 @@ def train(
     check_files(data, source.train, source.test)
     recipe = Recipe().with_overrides({**default_recipe(source), **(overrides or {})})
     recipe = recipe.with_overrides(held_out_by_default(recipe, source))
-    before = torch.get_num_threads()
-    torch.set_num_threads(before if threads is None else whole("threads", threads))
-    try:
+    with with_threads(threads if threads is None else whole("threads", threads)):
         if find_lr:
             recipe = _with_found_rate(recipe, source, model, method, RunFolder(Path(out)), options)
         return train_on(source, data, model, method, recipe, Path(out), resume=resume, **options)[0]
-    finally:
-        torch.set_num_threads(before)
 
 
 def train_on(

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data import augment, randaugment
+from ..data import augment
 from ..data.rows import Rows, Stream
 from ..data.sources import Data
 from ..ensemble import Ensemble
@@ -151,7 +151,7 @@ class Batches:
         recipe, data = self.recipe, self.data
         raw, y = self.fabric.to_device(raw), self.fabric.to_device(data.targets(y))
         if recipe.randaugment:
-            raw = randaugment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
+            raw = augment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
         x = data.prepare(raw)
         if recipe.crop:
             if self.black is None:

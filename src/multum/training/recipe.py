@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ..checks import whole
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known, did_you_mean
 
 __all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Recipe", "cosine", "linear", "multistep", "warmed"]
 
@@ -175,10 +175,8 @@ class Recipe:
 
     def with_overrides(self, overrides: Mapping[str, Any]) -> Recipe:
         """The recipe with some fields changed; an unknown field names the closest known ones."""
-        known = [f.name for f in fields(self)]
         for name in overrides:
-            if name not in known:
-                raise ConfigError(f"an override must name a field of Recipe; got {name!r}. {did_you_mean(name, known)}")
+            check_known(name, [f.name for f in fields(self)], "an override must name a field of Recipe")
         return replace(self, **overrides)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from ..data import randaugment
+from ..data.augment import image_functions
 from ..data.rows import Stream
 from ..data.sources import Data
 from ..ensemble import Ensemble
@@ -89,7 +89,7 @@ def _refuse_augmentation(recipe: Recipe, data: Data) -> None:
             f"crop, flip, cutout, cutmix and randaugment are for images; got {data.name}, which is a table"
         )
     if recipe.randaugment:
-        randaugment.functions()
+        image_functions()
         if data.train.x.dtype != torch.uint8 or data.train.x.shape[1] not in (1, 3):
             raise TrainingError(
                 "randaugment is for uint8 images of 1 or 3 channels; got "

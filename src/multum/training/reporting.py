@@ -14,7 +14,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemaining
 from rich.table import Column
 from torch import Tensor
 
-from ..errors import ConfigError, TrainingError
+from ..checks import needed
+from ..errors import TrainingError
 from ..files import explained, write_text
 from ..outputs.loss import loss
 
@@ -111,15 +112,10 @@ class Log:
                 self.board.close()
 
     def _board(self) -> Any:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except Exception as error:  # the package is missing, or does not fit
-            raise ConfigError(
-                f"tensorboard=True needs the package tensorboard; it cannot be imported ({error}). "
-                "pip install tensorboard"
-            ) from error
+        rule, fix = "tensorboard=True must find the package tensorboard", "Use pip install tensorboard"
+        board = needed("torch.utils.tensorboard", rule, fix)
         with self._writing():
-            return SummaryWriter(str(self.events))
+            return board.SummaryWriter(str(self.events))
 
     def _writing(self) -> AbstractContextManager[None]:
         fix = "Free space there, check its permissions, or train without tensorboard"

@@ -181,8 +181,8 @@ class Run(Progress):
             save_model(self.ensemble, self.out / "model.safetensors")
         self.bar.total()
         if self.epoch < self.epochs:
-            kept = min(self._scores())[1]
-            self.bar.say(f"stopped after epoch {self.epoch}; epoch {kept} is kept, the best by {self.recipe.best_by}")
+            best = min(self._scores())[1]
+            self.bar.say(f"stopped after epoch {self.epoch}; epoch {best} is kept, the best by {self.recipe.best_by}")
         elif warn and self.fabric.global_rank == 0:
             warn_if_falling(self.history, self.recipe.epochs)
         self.fabric.barrier()

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import TrainingError, first_line
+from ..errors import TrainingError
+from ..files import explained
 from ..outputs.loss import Criterion, loss
 from .batches import Step
 
@@ -56,10 +57,7 @@ def room(compiled: bool, members: int) -> AbstractContextManager:
 @functools.cache
 def _prove_compiler(device: str) -> None:
     """Refuse a machine without a compiler, by compiling something small."""
-    try:
+    fix = "Install one (g++ or clang++ on a CPU, triton on a GPU), or train with compile=False"
+    # No compiler, no triton, a Python that torch does not know: each has its own type.
+    with explained("compile=True must have a compiler that torch can use", fix, TrainingError, Exception):
         torch.compile(lambda x: torch.relu(x) + 1)(torch.zeros(2, device=device))
-    except Exception as error:  # no compiler, no triton, a Python that torch does not know: each has its own type
-        raise TrainingError(
-            f"compile=True must have a compiler that torch can use; got {first_line(error)}. Install one (g++ or "
-            "clang++ on a CPU, triton on a GPU), or train with compile=False"
-        ) from error

@@ -16,78 +16,52 @@ level (tests/data/test_corruptions.py); JPEG and pixelate, which are Pillow's, b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from ...errors import ConfigError, DataError, did_you_mean
+from ...errors import ConfigError, DataError, check_known
+from . import pixels, weather
 from .filters import Draws
-from .pixels import (
-    brightness,
-    contrast,
-    defocus_blur,
-    elastic_transform,
-    gaussian_blur,
-    gaussian_noise,
-    glass_blur,
-    impulse_noise,
-    jpeg_compression,
-    motion_blur,
-    pixelate,
-    saturate,
-    shot_noise,
-    speckle_noise,
-    zoom_blur,
-)
-from .weather import fog, frost, snow, spatter
 
 __all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "STANDARD", "check_corruption", "corrupt"]
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
-# Constants for severities 1 to 5, in the order of each function's arguments; the benchmark's order of corruptions.
-_TABLE: dict[str, tuple[Callable[..., Tensor], tuple[tuple[float, ...], ...]]] = {
-    "gaussian_noise": (gaussian_noise, ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,))),
-    "shot_noise": (shot_noise, ((500,), (250,), (100,), (75,), (50,))),
-    "impulse_noise": (impulse_noise, ((0.01,), (0.02,), (0.03,), (0.05,), (0.07,))),
-    "defocus_blur": (defocus_blur, ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1))),
-    "glass_blur": (glass_blur, ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2))),
-    "motion_blur": (motion_blur, ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5))),
-    "zoom_blur": (zoom_blur, ((1.06,), (1.11,), (1.16,), (1.21,), (1.26,))),
+# Of each corruption, a function of that name: its arguments for severities 1 to 5; in the benchmark's order.
+_TABLE: dict[str, tuple[tuple[float, ...], ...]] = {
+    "gaussian_noise": ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,)),
+    "shot_noise": ((500,), (250,), (100,), (75,), (50,)),
+    "impulse_noise": ((0.01,), (0.02,), (0.03,), (0.05,), (0.07,)),
+    "defocus_blur": ((0.3, 0.4), (0.4, 0.5), (0.5, 0.6), (1, 0.2), (1.5, 0.1)),
+    "glass_blur": ((0.05, 1, 1), (0.25, 1, 1), (0.4, 1, 1), (0.25, 1, 2), (0.4, 1, 2)),
+    "motion_blur": ((6, 1), (6, 1.5), (6, 2), (8, 2), (9, 2.5)),
+    "zoom_blur": ((1.06,), (1.11,), (1.16,), (1.21,), (1.26,)),
     "snow": (
-        snow,
-        (
-            (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
-            (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
-            (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
-            (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
-            (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
-        ),
+        (0.1, 0.2, 1, 0.6, 8, 3, 0.95),
+        (0.1, 0.2, 1, 0.5, 10, 4, 0.9),
+        (0.15, 0.3, 1.75, 0.55, 10, 4, 0.9),
+        (0.25, 0.3, 2.25, 0.6, 12, 6, 0.85),
+        (0.3, 0.3, 1.25, 0.65, 14, 12, 0.8),
     ),
-    "frost": (frost, ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45))),
-    "fog": (fog, ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75))),
-    "brightness": (brightness, ((0.05,), (0.1,), (0.15,), (0.2,), (0.3,))),
-    "contrast": (contrast, ((0.75,), (0.5,), (0.4,), (0.3,), (0.15,))),
-    "elastic_transform": (
-        elastic_transform,
-        ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
-    ),
-    "pixelate": (pixelate, ((0.95,), (0.9,), (0.85,), (0.75,), (0.65,))),
-    "jpeg_compression": (jpeg_compression, ((80,), (65,), (58,), (50,), (40,))),
-    "speckle_noise": (speckle_noise, ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,))),
-    "gaussian_blur": (gaussian_blur, ((0.4,), (0.6,), (0.7,), (0.8,), (1,))),
+    "frost": ((1, 0.2), (1, 0.3), (0.9, 0.4), (0.85, 0.4), (0.75, 0.45)),
+    "fog": ((0.2, 3), (0.5, 3), (0.75, 2.5), (1, 2), (1.5, 1.75)),
+    "brightness": ((0.05,), (0.1,), (0.15,), (0.2,), (0.3,)),
+    "contrast": ((0.75,), (0.5,), (0.4,), (0.3,), (0.15,)),
+    "elastic_transform": ((0, 0, 0.08), (0.05, 0.2, 0.07), (0.08, 0.06, 0.06), (0.1, 0.04, 0.05), (0.1, 0.03, 0.03)),
+    "pixelate": ((0.95,), (0.9,), (0.85,), (0.75,), (0.65,)),
+    "jpeg_compression": ((80,), (65,), (58,), (50,), (40,)),
+    "speckle_noise": ((0.06,), (0.1,), (0.12,), (0.16,), (0.2,)),
+    "gaussian_blur": ((0.4,), (0.6,), (0.7,), (0.8,), (1,)),
     "spatter": (
-        spatter,
-        (
-            (0.62, 0.1, 0.7, 0.7, 0.5, 0),
-            (0.65, 0.1, 0.8, 0.7, 0.5, 0),
-            (0.65, 0.3, 1, 0.69, 0.5, 0),
-            (0.65, 0.1, 0.7, 0.69, 0.6, 1),
-            (0.65, 0.1, 0.5, 0.68, 0.6, 1),
-        ),
+        (0.62, 0.1, 0.7, 0.7, 0.5, 0),
+        (0.65, 0.1, 0.8, 0.7, 0.5, 0),
+        (0.65, 0.3, 1, 0.69, 0.5, 0),
+        (0.65, 0.1, 0.7, 0.69, 0.6, 1),
+        (0.65, 0.1, 0.5, 0.68, 0.6, 1),
     ),
-    "saturate": (saturate, ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2))),
+    "saturate": ((0.3, 0), (0.1, 0), (1.5, 0), (2, 0.1), (2.5, 0.2)),
 }
 CORRUPTIONS = tuple(_TABLE)
 STANDARD, EXTRA = CORRUPTIONS[:15], CORRUPTIONS[15:]  # what papers average, and the benchmark's held-out ones
@@ -121,7 +95,7 @@ def corrupt(
     check_corruption(name, channels=x.shape[1])
     if isinstance(severity, bool | float) or severity not in SEVERITIES:
         raise ConfigError(f"severity must be a whole number from 1 to 5; got {severity!r}")
-    function, constants = _TABLE[name]
+    function, constants = {**vars(pixels), **vars(weather)}[name], _TABLE[name]
     options = {}
     if name == "frost" and frost_photographs is not None:
         _check_photographs(frost_photographs, x)
@@ -136,8 +110,7 @@ def corrupt(
 
 def check_corruption(name: str, channels: int) -> None:
     """Refuse a name that is none, and what does nothing to grey images."""
-    if name not in _TABLE:
-        raise ConfigError(f"a corruption must be one of {len(_TABLE)}; got {name!r}. {did_you_mean(name, _TABLE)}")
+    check_known(name, _TABLE, f"a corruption must be one of {len(_TABLE)}")
     if name in _COLOURED and channels == 1:
         raise ConfigError(f"{name} must have images in colour; got grey ones, which it does not change. Leave it out")
 

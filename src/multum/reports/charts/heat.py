@@ -232,8 +232,8 @@ def by_target(view: View) -> Figure | None:
     ratios = (table / table.min()).to_numpy(dtype=float)
 
     def draw(width: float) -> Drawing:
-        one = {"RMSE over the best": ratios}
-        return _panels(one, list(table.index), list(table.columns), width, room=True, shown=lambda v: f"{v:.2f}")
+        panel = {"RMSE over the best": ratios}
+        return _panels(panel, list(table.index), list(table.columns), width, room=True, shown=lambda v: f"{v:.2f}")
 
     return Figure(
         "Target by target",
