@@ -330,27 +330,6 @@ def test_severity_grows(name: str, shape: tuple[int, int, int]) -> None:
     assert distances[-1] > 1.2 * distances[0]
 
 
-def test_frost_of_photographs_follows_the_rule() -> None:
-    tall, wide = torch.meshgrid(torch.arange(200), torch.arange(220), indexing="ij")
-    photograph = torch.stack([tall, wide, tall * 0 + 9]).to(torch.uint8)  # each value tells where it was
-    x = torch.zeros(50, 3, 32, 32, dtype=torch.uint8)
-    out = corrupt(x, "frost", 1, generator(), frost_photographs=[photograph])
-    top, left = out[:, 0, 0, 0].tolist(), out[:, 1, 0, 0].tolist()  # 0.2 (5 k + 2), truncated, is k
-    assert len(set(top)) > 3
-    assert len(set(left)) > 6
-    for image, i, j in zip(out, top, left, strict=True):
-        window = photograph[:, 2::5, 2::5][:, i : i + 32, j : j + 32].double()
-        assert torch.equal(image, (0.2 * window).to(torch.uint8))
-    full = torch.full((2, 3, 32, 32), 200, dtype=torch.uint8)
-    white = torch.full((3, 170, 170), 240, dtype=torch.uint8)
-    assert (corrupt(full, "frost", 5, generator(), frost_photographs=[white, white]) == 150 + 108 - 3).all()
-    assert (corrupt(full[:, :1], "frost", 3, generator(), frost_photographs=[white]) == 255).all()
-    with pytest.raises(DataError, match="at least one"):
-        corrupt(x, "frost", 1, generator(), frost_photographs=[])
-    with pytest.raises(DataError, match=r"at least 160 x 160.*got torch.uint8 of shape .* as photograph 1"):
-        corrupt(x, "frost", 1, generator(), frost_photographs=[white, white[:, :150]])
-
-
 def test_bad_arguments_are_refused() -> None:
     x = smooth_images(2, 3, 32, 32)
     with pytest.raises(ConfigError, match=r"'gausian_noise'. Did you mean gaussian_noise"):

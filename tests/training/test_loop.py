@@ -19,7 +19,7 @@ import multum
 from multum.data import augment
 from multum.errors import ConfigError, MultumError, TrainingError
 from multum.methods import METHODS, parse
-from multum.runs.networks import model_for
+from multum.runs.networks import builder_for
 from multum.training import reporting
 from multum.training import run as run_module
 from multum.training.averaging import held_out_score
@@ -27,6 +27,13 @@ from multum.training.batches import Batches, Step, stream
 from multum.training.devices import Place, open_fabric
 from multum.training.optimizers import Optimizers
 from multum.training.reporting import lost
+
+
+def model_for(text: str, data: multum.Data, seed: int) -> nn.Module:
+    with torch.random.fork_rng():
+        torch.manual_seed(stream(seed, "model").initial_seed())
+        return builder_for(text, data)()
+
 
 # -- every method learns -----------------------------------------------------------------------------------------------
 

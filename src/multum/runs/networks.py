@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from .. import models
@@ -14,11 +13,10 @@ from ..data.preparation import Preparation
 from ..data.sources import Data
 from ..errors import FileError
 from ..models.sources import NETWORK, read_text
-from ..training.batches import stream
 from .defaults import default_model
 
 __all__ = [
-    *("announce_network", "builder_for", "default_model", "full_name", "keep_network", "kept_builder", "model_for"),
+    *("announce_network", "builder_for", "default_model", "full_name", "keep_network", "kept_builder"),
     "recall_network",
 ]
 
@@ -88,15 +86,3 @@ def builder_for(text: str | None, data: Data | Preparation) -> Callable[[], nn.M
     8
     """
     return models.builder(text or default_model(data), data.shape, data.outputs, numbers=data.numbers)
-
-
-def model_for(text: str | None, data: Data, seed: int) -> nn.Module:
-    """A model by name, with the inputs and outputs of the data, initialised under the seed.
-
-    >>> from multum.data.sources import load_data
-    >>> model_for("small-cnn", load_data("digits"), seed=0).conv1.in_channels
-    1
-    """
-    with torch.random.fork_rng():
-        torch.manual_seed(stream(seed, "model").initial_seed())
-        return builder_for(text, data)()

@@ -8,15 +8,12 @@ level (tests/data/test_corruptions.py); JPEG and pixelate, which are Pillow's, b
 - A grey image is treated as its one channel; coloured frost, water and mud come in their grey. Saturation is a
   property of colour: `saturate` is refused for grey images.
 - Lengths are in pixels, as in the reference, except for `elastic_transform`, whose constants are shares of the side.
-- `frost` needs photographs, which multum does not ship. Without them it paints ice with the colours, variance and
-  correlation of the reference's: a substitute, NOT the reference's frost, so do not compare its numbers with
-  published ones. With `frost_photographs` (frost1.png ... frost5.jpg of hendrycks/robustness) the rule is the
-  reference's.
+- The reference's `frost` is made of photographs, which multum does not ship. Here it is painted, with the colours,
+  variance and correlation of theirs: a substitute, NOT the reference's frost, so do not compare its numbers with
+  published ones.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -69,14 +66,7 @@ _COLOURED = ("saturate",)  # changes nothing of a grey image
 _CHUNK = 256  # images at once: intermediate results stay near the processor, memory stays bounded
 
 
-def corrupt(
-    x: Tensor,
-    name: str,
-    severity: int,
-    generator: torch.Generator,
-    *,
-    frost_photographs: Sequence[Tensor] | None = None,
-) -> Tensor:
+def corrupt(x: Tensor, name: str, severity: int, generator: torch.Generator) -> Tensor:
     """Corrupt every image of a batch; the same generator state gives the same images.
 
     Shape: [n, c, h, w] uint8 with one channel or three, kept.
@@ -85,7 +75,6 @@ def corrupt(
         name: one of `CORRUPTIONS`.
         severity: 1 (weak) to 5.
         generator: of all that is random; the deterministic corruptions leave it alone.
-        frost_photographs: [3, height, width] uint8 each, for frost only; see the top of this file.
 
     >>> x = torch.full((2, 3, 32, 32), 100, dtype=torch.uint8)
     >>> corrupt(x, "brightness", 5, torch.Generator())[0, 0, 0, 0].item()
@@ -96,15 +85,11 @@ def corrupt(
     if isinstance(severity, bool | float) or severity not in SEVERITIES:
         raise ConfigError(f"severity must be a whole number from 1 to 5; got {severity!r}")
     function, constants = {**vars(pixels), **vars(weather)}[name], _TABLE[name]
-    options = {}
-    if name == "frost" and frost_photographs is not None:
-        _check_photographs(frost_photographs, x)
-        options = {"photographs": frost_photographs}
     draws = Draws(generator, x.device)
     out = torch.empty_like(x)
     for start in range(0, len(x), _CHUNK):
         part = x[start : start + _CHUNK]
-        out[start : start + _CHUNK] = function(part, draws, *constants[severity - 1], **options)
+        out[start : start + _CHUNK] = function(part, draws, *constants[severity - 1])
     return out
 
 
@@ -121,15 +106,3 @@ def _check_images(x: Tensor) -> None:
             "images to corrupt must be uint8 [n, channels, height, width] with 1 or 3 channels and sides of 8 or more; "
             f"got {x.dtype} of shape {tuple(x.shape)}"
         )
-
-
-def _check_photographs(photographs: Sequence[Tensor], x: Tensor) -> None:
-    needed = [5 * size for size in x.shape[2:]]
-    for i, p in enumerate(photographs):
-        if p.dtype != torch.uint8 or p.ndim != 3 or len(p) != 3 or p.shape[1] < needed[0] or p.shape[2] < needed[1]:
-            raise DataError(
-                f"a photograph of frost must be uint8 [3, height, width], at least {needed[0]} x {needed[1]} (it is "
-                f"scaled by 1/5); got {p.dtype} of shape {tuple(p.shape)} as photograph {i}"
-            )
-    if len(photographs) == 0:
-        raise DataError("frost_photographs must have at least one photograph; got none")

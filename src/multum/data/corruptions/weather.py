@@ -5,8 +5,6 @@ The relief of water follows OpenCV's operations on 8-bit images, batched.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -87,32 +85,11 @@ def _plasma(draws: Draws, n: int, size: int, decay: float) -> Tensor:
     return heights / heights.amax((1, 2), keepdim=True)
 
 
-def frost(
-    x: Tensor, draws: Draws, keep: float, weight: float, *, photographs: Sequence[Tensor] | None = None
-) -> Tensor:
-    """The weighted sum of the image and frost; see `multum.data.corruptions` on where the frost comes from."""
-    ice = _painted_frost(x, draws) if photographs is None else _photographed_frost(x, draws, photographs)
+def frost(x: Tensor, draws: Draws, keep: float, weight: float) -> Tensor:
+    """The weighted sum of the image and painted frost; see `multum.data.corruptions` on what it is painted after."""
+    ice = _painted_frost(x, draws)
     ice = ice if x.shape[1] == 3 else luminance(ice)
     return (keep * x + weight * ice).clamp(0, 255).to(torch.uint8)
-
-
-def _photographed_frost(x: Tensor, draws: Draws, photographs: Sequence[Tensor]) -> Tensor:
-    """A random window of a random photograph, scaled by 1/5, for each image. Shape: [n, 3, h, w]."""
-    n, _, height, width = x.shape
-    small = [p.to(x.device)[:, 2::5, 2::5] for p in photographs]  # what linear interpolation by 1/5 reads
-    chosen = draws.integers(0, len(small), n)
-    spots = draws.uniform(0, 1, 2, n)
-    out = torch.empty(n, 3, height, width, dtype=torch.float64, device=x.device)
-    for number, photograph in enumerate(small):
-        images = torch.nonzero(chosen == number).flatten()
-        top, left = (
-            (spot[images] * (there - here)).long().clamp(max=there - here)
-            for spot, there, here in zip(spots, photograph.shape[1:], (height, width), strict=True)
-        )
-        rows = top.view(-1, 1, 1) + torch.arange(height, device=x.device).view(1, -1, 1)
-        columns = left.view(-1, 1, 1) + torch.arange(width, device=x.device).view(1, 1, -1)
-        out[images] = photograph[:, rows, columns].transpose(0, 1).double()
-    return out
 
 
 def _painted_frost(x: Tensor, draws: Draws) -> Tensor:
