@@ -176,18 +176,38 @@ def test_papers_find_what_they_draw_by_fields(file: Path) -> None:
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "__main__"])
 def test_all_is_sorted_and_true(part: str) -> None:
+    """A package lists what it offers; inside of it an underscore says what is a module's own."""
     for file in PARTS[part]:
         name = ".".join(["multum", *file.relative_to(SOURCE).with_suffix("").parts]).removesuffix(".__init__")
         module = importlib.import_module(name)
         names = getattr(module, "__all__", None)
         if names is None:
             own = [n for n, o in vars(module).items() if n[0] != "_" and getattr(o, "__module__", "") == name]
-            assert not own, f"{name} has public names and no __all__: {own}"
+            assert not own or file.name != "__init__.py", f"{name} has public names and no __all__: {own}"
             continue
         # CONSTANTS, then Classes, then functions, as ruff sorts them.
         ordered = sorted(set(names), key=lambda n: (0 if n.isupper() else 1 if n[0].isupper() else 2, n))
         assert list(names) == ordered, name
         assert all(hasattr(module, n) for n in names), name
+
+
+def foreign_names(text: str) -> set[str]:
+    """The names with an underscore that a module takes from others of multum."""
+    imports = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
+    inner = [node for node in imports if node.level or (node.module or "").partition(".")[0] == "multum"]
+    names = {alias.name for node in inner for alias in node.names}
+    return {name for name in names if name.startswith("_") and not name.startswith("__")}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_what_begins_with_an_underscore_stays_in_its_module(part: str) -> None:
+    taken = {str(file.relative_to(SOURCE)): foreign_names(file.read_text()) for file in PARTS[part]}
+    assert not {file: names for file, names in taken.items() if names}
+
+
+def test_the_search_for_foreign_names_sees_them() -> None:
+    text = "from .a import _b, c\nfrom torch import _C\nfrom multum.d import _e\nfrom .version import __version__\n"
+    assert foreign_names(text) == {"_b", "_e"}
 
 
 def test_importing_multum_and_the_command_line_brings_nothing_heavy() -> None:

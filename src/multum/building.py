@@ -21,8 +21,6 @@ from .rewrite.dropout import Randomness
 from .rewrite.walker import Edit, install, seeded
 from .thinning.thin import output_of
 
-__all__ = ["Birth", "assemble", "assembled", "built_by", "ensemble", "member_seeds"]
-
 log = logging.getLogger("multum")
 
 TASKS = ("classification", "regression")

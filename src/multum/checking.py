@@ -22,8 +22,6 @@ from .figures.formats import text_table
 from .network.copies import run, two_rows
 from .rewrite.walker import is_plain
 
-__all__ = ["Finding", "check"]
-
 TOLERANCE = 1e-9  # in float64, relative to the largest output
 TRAINING_TOLERANCE = 1e-6  # batch norm amplifies rounding: on two rows of one pixel by many orders
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from .errors import ConfigError, MultumError, did_you_mean, first_line
 
-__all__ = ["flag", "needed", "number", "one_of", "strings", "whole"]
-
 
 def whole(name: str, value: object, least: int = 1) -> int:
     """The value, if it is a whole number of at least `least`.

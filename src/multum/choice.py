@@ -23,8 +23,6 @@ from .executors.choosing import fastest, measurable, measuring, situation, struc
 from .layout import Layout
 from .network.copies import unwritten
 
-__all__ = ["MODES", "Choosing"]
-
 log = logging.getLogger("multum")
 
 MODES = ("eval", "training")  # as `latest` and a saved model name them

@@ -26,8 +26,6 @@ from .network.copies import full_copy, skeleton, tensors_of, trial_copy
 from .rewrite.dropout import Drawing, Randomness
 from .rewrite.walker import Edit, fold, install
 
-__all__ = ["Ensemble"]
-
 log = logging.getLogger("multum")
 
 

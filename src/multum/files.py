@@ -21,11 +21,6 @@ from torch import Tensor
 
 from .errors import FileError, MultumError, first_line
 
-__all__ = [
-    *("atomic", "checksum", "dumps", "explained", "locked", "plain", "prepare_folder", "read_json", "set_aside"),
-    *("signature", "write_bytes", "write_json", "write_tensors", "write_text"),
-]
-
 
 def plain(value: Any) -> Any:
     """The value in dicts, lists, strings and finite numbers; NaN and infinity, which JSON does not have, become None.

@@ -34,8 +34,6 @@ from .network.dependence import Usage, trace_members
 from .rewrite.dropout import DROPOUTS, Drawing, Randomness
 from .rewrite.norm import NORMS
 
-__all__ = ["Layout", "first_member", "lay_out", "moving_buffers"]
-
 log = logging.getLogger("multum")
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import ctypes
 import sys
 
-__all__ = ["keep_memory"]
-
 # The C library's names for its settings (malloc.h).
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4
 KEPT = 2**31 - 1  # bytes at the end of the heap that are not handed back: all that an int can say

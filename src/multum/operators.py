@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["define_missing"]
-
 _LIBRARIES: list[torch.library.Library] = []  # definitions live as long as their library does
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from .errors import ConfigError
 
-__all__ = ["assignments", "named", "value"]
-
 _WORDS = {"true": True, "false": False, "none": None}
 _PLUS = re.compile(r"(?<![\d.][eE])\+")  # and not the sign of an exponent
 LONGEST = 1000  # characters: nothing that a person writes, and Python's parser recurses

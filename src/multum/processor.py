@@ -9,8 +9,6 @@ from pathlib import Path
 
 import torch
 
-__all__ = ["processor", "said_of_the_processor", "with_threads"]
-
 
 @contextlib.contextmanager
 def with_threads(threads: int | None) -> Iterator[None]:

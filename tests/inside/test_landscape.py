@@ -12,7 +12,8 @@ from torch import Tensor, nn
 import multum
 from multum.errors import ConfigError
 from multum.inside import between
-from multum.inside.landscape import ORIGIN, interpolation, plane
+from multum.inside.between import ORIGIN
+from multum.inside.landscape import interpolation, plane
 from networks import DenseNetLike, DropoutNet
 
 METHODS = {

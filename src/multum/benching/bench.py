@@ -36,8 +36,6 @@ from .report import kept_rows, write
 from .setting import Setting, setting_of
 from .subjects import MODES, NETWORK, OPTIMIZED, Call, Subject, Workshop, backends_named, executors_named
 
-__all__ = ["Timed", "bench", "shuffled", "timed_rows"]
-
 WARM_UP = 2  # passes: the first sets things up, the second says how often one must be repeated
 LEAST = 0.03  # seconds that are timed at once, so that a clock and a scheduler do not matter
 MOST = 100  # repetitions

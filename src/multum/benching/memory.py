@@ -17,8 +17,6 @@ from ..methods import Packed
 from .setting import Setting
 from .subjects import TRAINING, Subject, Workshop
 
-__all__ = ["peak_memory"]
-
 STATUS = Path("/proc/self/status")
 PASSES = 2  # the second step holds what the first one left, as every later one does
 

@@ -18,8 +18,6 @@ from ..operators import define_missing
 from ..parsing import named
 from .setting import Setting
 
-__all__ = ["PEERS", "Peer", "installed_versions"]
-
 PACKAGES = ("torch-uncertainty", "torchvision", "lightning", "tabm", "onnxruntime", "openvino")
 
 

@@ -20,8 +20,6 @@ from ..figures.palette import HUES, INK, MUTED
 from ..figures.panels import canvas, log_axis
 from ..files import plain, read_json, write_bytes, write_json, write_text
 
-__all__ = ["chart", "groups", "kept_rows", "label", "machine_line", "markdown", "terminal", "write"]
-
 HEAD = ("what", "by", "ms", "x one", "quartiles", "per s", "MB", "x one")
 LEGEND = (
     "ms: of one pass over the batch, or of one training step (forward, loss, backward, SGD); median over rounds. "
@@ -37,7 +35,7 @@ def terminal(document: Mapping[str, Any]) -> Iterator[Table | Text]:
     for (mode, batch), rows in groups(document).items():
         yield text_table(HEAD, map(_cells, rows), align="llr", title=f"{document['title']}: {mode}, batch {batch}")
     yield Text(LEGEND, "dim")
-    yield Text(machine_line(document), "dim")
+    yield Text(_machine_line(document), "dim")
     for reason in _reasons(document):
         yield Text(reason)
 
@@ -50,7 +48,7 @@ def markdown(document: Mapping[str, Any], pictures: Sequence[str] = ()) -> str:
     for (mode, batch), rows in groups(document).items():
         parts.append(f"## {mode}, batch {batch}")
         parts.append(markdown_table(HEAD, [_cells(row) for row in rows], "llr"))
-    parts += [LEGEND, machine_line(document)]
+    parts += [LEGEND, _machine_line(document)]
     parts += ["\n".join(f"- {reason}" for reason in _reasons(document))] if document["left_out"] else []
     return "\n\n".join(parts) + "\n"
 
@@ -71,7 +69,7 @@ def label(row: Mapping[str, Any]) -> str:
     return f"{row['name']}, {row['way']}" if row["way"] else row["name"]
 
 
-def machine_line(document: Mapping[str, Any]) -> str:
+def _machine_line(document: Mapping[str, Any]) -> str:
     """Everything that the numbers depend on, in one line."""
     machine, settings = document["machine"], document["settings"]
     parts = [f"{machine['processor']}, {machine['cores']} cores ({', '.join(machine['flags']) or 'no vector flags'})"]

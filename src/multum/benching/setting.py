@@ -19,8 +19,6 @@ from ..models.registry import FOR_ROWS
 from ..parsing import named
 from ..runs.networks import default_model
 
-__all__ = ["Setting", "listed", "setting_of"]
-
 IMAGE, ROW, CLASSES = (3, 32, 32), (64,), 10  # of examples, where nothing else is asked for
 
 

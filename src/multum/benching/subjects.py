@@ -21,11 +21,6 @@ from ..training.scoring import forward
 from .peers import PEERS
 from .setting import Setting
 
-__all__ = [
-    *("AUTO", "INFERENCE", "MODES", "NETWORK", "OPTIMIZED", "TRAINING"),
-    *("Call", "Subject", "Workshop", "backends_named", "executors_named"),
-]
-
 INFERENCE, TRAINING = MODES = ("inference", "training")
 NETWORK = "one network"
 AUTO = "auto"  # the executor that an ensemble chooses for itself

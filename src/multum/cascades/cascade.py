@@ -31,8 +31,6 @@ from ..outputs.prediction import Prediction, batches_for, eval_mode, predict
 from .trunk import replayed, rows_of, trunk_of, zeros_for
 from .voted import Voted
 
-__all__ = ["SCORES", "Cascade", "Choice"]
-
 CANDIDATES = 200  # thresholds that are tried
 
 

@@ -16,8 +16,6 @@ from ..network.copies import tensors_of
 from ..network.dependence import trace_members
 from ..outputs.prediction import eval_mode
 
-__all__ = ["Replay", "replayed", "rows_of", "trunk_of", "zeros_for"]
-
 
 def rows_of(x: Any, index: Tensor) -> Any:
     """These rows of every tensor; the tensors themselves where that is all of them."""

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 
 from ..outputs.prediction import Prediction
 
-__all__ = ["Voted"]
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Voted(Prediction):

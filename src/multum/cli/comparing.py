@@ -12,8 +12,6 @@ from ..parsing import assignments
 from .options import Address, DataName, Json, ModelName, On, Settings, Threads
 from .output import print_json, show, stoppable, typed, watched, without
 
-__all__ = ["compare", "methods"]
-
 
 def compare(
     settings: Settings = None,

@@ -12,8 +12,6 @@ from typer import Option
 from .options import Json, ModelName
 from .output import print_json, show, typed, watched, without
 
-__all__ = ["bench", "plan"]
-
 
 def bench(
     model: ModelName = None,

@@ -7,22 +7,6 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-__all__ = [
-    "Address",
-    "Conformal",
-    "Coverage",
-    "DataName",
-    "Jobs",
-    "Json",
-    "ModelName",
-    "On",
-    "Risk",
-    "RunFolder",
-    "Settings",
-    "Threads",
-    "Threshold",
-]
-
 Settings = Annotated[list[str] | None, Argument(help="Recipe fields, such as lr=0.01 batch_size=128")]
 DataName = Annotated[
     str,

@@ -12,8 +12,6 @@ from typing import Any
 
 import typer
 
-__all__ = ["print_json", "show", "stoppable", "typed", "watched", "without"]
-
 log = logging.getLogger("multum")
 
 

@@ -11,8 +11,6 @@ from typer import Argument, Option
 from .options import Address, Jobs, Json, On, Threads
 from .output import print_json, show, stoppable, watched, without
 
-__all__ = ["reproduce"]
-
 
 def reproduce(
     item: Annotated[

@@ -12,8 +12,6 @@ from ..parsing import assignments
 from .options import Conformal, Coverage, DataName, Json, ModelName, Risk, RunFolder, Settings, Threshold
 from .output import print_json, show, stoppable, watched, without
 
-__all__ = ["evaluate", "predict", "train"]
-
 
 def train(
     settings: Settings = None,

@@ -10,8 +10,6 @@ from typer import Argument, Option
 from .options import Conformal, Coverage, Json, Risk, RunFolder, Threshold
 from .output import print_json, show, without
 
-__all__ = ["card", "export"]
-
 
 def export(
     run: Annotated[Path, Argument(help="A run folder that `multum train` left, or a saved model")],

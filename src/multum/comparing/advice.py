@@ -16,8 +16,6 @@ from .budget import Budget
 from .reading import PRICES, Row, cost_of, is_single, mean_of, named, nll, price, quality
 from .versus import Versus, against, decides, is_better, is_worse, sure_of, unsure_of
 
-__all__ = ["advise"]
-
 FAR = 25  # margins: a quarter of the NLL
 SAME_PRICE = 1.1
 UNTRAINED, BADLY = 0.05, 0.5  # shares of what the best one learned, from chance

@@ -28,11 +28,6 @@ from ..metrics.cost import Cost, cost
 from ..parsing import assignments
 from ..runs.networks import builder_for
 
-__all__ = [
-    *("Budget", "at_cost", "changed_fields", "cost_of", "cost_of_network", "fit_to_budget", "label_of_size"),
-    *("largest_that_fits", "thinner"),
-]
-
 STEPS = 24  # widths and alphas are tried in 24ths: fine enough to fill a budget, coarse enough to read
 
 
@@ -124,13 +119,13 @@ def at_cost(method: Method, model: str, data: Data, budget: Budget) -> tuple[Met
     assert limit is not None
 
     def over(step: int) -> bool:
-        return getattr(cost_of(method, wider(model, 1 + step / STEPS), data), key) > limit
+        return getattr(cost_of(method, _wider(model, 1 + step / STEPS), data), key) > limit
 
     beyond = 1
     while not over(beyond):
         beyond *= 2
     step = bisect.bisect_left(range(beyond), True, lo=beyond // 2, key=over) - 1
-    return method, wider(model, 1 + max(0, step) / STEPS)
+    return method, _wider(model, 1 + max(0, step) / STEPS)
 
 
 def label_of_size(label: str, method: Method, model: str, sized: Method, thinned: str) -> str:
@@ -162,10 +157,10 @@ def thinner(model: str, share: float) -> str:
     return _with_width(model, "thin", share)
 
 
-def wider(model: str, times: float) -> str:
+def _wider(model: str, times: float) -> str:
     """The model's name at a multiple of its width.
 
-    >>> wider("small-cnn", 2), wider("wrn-10-1:bias=none", 25 / 24)
+    >>> _wider("small-cnn", 2), wider("wrn-10-1:bias=none", 25 / 24)
     ('small-cnn:wide=2', 'wrn-10-1:bias=none,wide=1.0417')
     """
     return _with_width(model, "wide", round(times, 4))

@@ -33,8 +33,6 @@ from .document import claim, class_notes, document_of, train_final
 from .planning import Entry, Setting, chosen_methods, entries_of
 from .tuning import tune as tune_entries
 
-__all__ = ["compare"]
-
 log = logging.getLogger("multum")
 
 # One corruption of each family of CIFAR-C: noise, blur, weather, digital.

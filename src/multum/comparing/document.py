@@ -24,8 +24,6 @@ from .gather import Results, rows_of
 from .planning import Entry
 from .versus import explained, margin_of
 
-__all__ = ["claim", "class_notes", "document_of", "train_final"]
-
 log = logging.getLogger("multum")
 COMPARISON = "comparison.json"
 SAME = ("data", "model", "tune", "budget", "ood", "shift", "recipe")  # methods and seeds may be added to a comparison

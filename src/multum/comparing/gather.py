@@ -14,8 +14,6 @@ from .reading import Column, columns, columns_of, is_single, mean_of, value_of
 from .trained import converged, is_coarse, is_one_model, learned_share, worth_of, yardstick
 from .versus import DECIDES, Versus, decides, margin_of
 
-__all__ = ["Results", "rows_of"]
-
 EXACT = ("params", "macs")  # the same for every seed
 
 Results = Mapping[str, Mapping[int, Finished]]  # label -> seed -> the result of that cell

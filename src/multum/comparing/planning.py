@@ -20,8 +20,6 @@ from ..parsing import named
 from ..runs.cells import Cell, spec_of
 from .budget import Budget, at_cost, changed_fields, cost_of, cost_of_network, fit_to_budget, label_of_size
 
-__all__ = ["Entry", "Setting", "Wanted", "chosen_methods", "entries_of"]
-
 CONTROLS = ("single@cost", "deep@1x")  # what a sceptic asks for, with methods="all"
 
 

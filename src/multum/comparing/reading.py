@@ -8,11 +8,6 @@ from typing import Any
 from ..metrics import registry
 from ..metrics.registry import Metric as Column
 
-__all__ = [
-    *("PRICES", "Column", "Row", "columns", "columns_of", "cost_of", "is_single", "mean_of", "named", "nll"),
-    *("price", "quality", "value_of"),
-]
-
 Row = Mapping[str, Any]
 
 PRICES = (

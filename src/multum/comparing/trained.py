@@ -20,8 +20,6 @@ from ..training.recipe import Recipe
 from ..training.stopping import still_falling
 from .versus import DECIDES
 
-__all__ = ["Worth", "converged", "is_coarse", "is_one_model", "learned_share", "worth_of", "yardstick"]
-
 COPIES = 0.1  # times the noise of one member: members that differ less are copies of each other, whoever made them
 CLOSE = 2.0  # times the noise of one member, up to which members that cannot be told from it are called one model
 CLEARLY = 3  # margins by which M independent networks must be better than one to be a yardstick

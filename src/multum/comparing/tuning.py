@@ -25,8 +25,6 @@ from ..runs.cells import Cell, Outcome, finished
 from ..runs.networks import keep_network
 from .planning import Entry, Setting
 
-__all__ = ["FOLDER", "Fits", "RunCells", "ladder", "tune"]
-
 log = logging.getLogger("multum")
 
 FOLDER = "tuning"

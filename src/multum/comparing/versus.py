@@ -15,11 +15,6 @@ from ..metrics.differences import Difference, Differences
 from ..runs.cells import Finished
 from .reading import Row, columns, is_single, mean_of, named, value_of
 
-__all__ = [
-    *("DECIDES", "FEWEST_SEEDS", "MARGIN", "MARGIN_NATS", "Versus", "against", "decides", "explained", "is_better"),
-    *("is_equal", "is_worse", "margin_of", "sure_of", "unsure_of", "what_to_run"),
-]
-
 DECIDES = "calibrated_nll"  # a proper score, after the one number that mends overconfidence
 MARGIN = 0.01  # of the one network's NLL: what is equal within it is equal
 MARGIN_NATS = 0.01  # of a regression, whose NLL has no natural zero
@@ -129,7 +124,7 @@ def is_worse(difference: Difference, margin: float) -> bool:
     return difference.low > margin
 
 
-def is_equal(difference: Difference, margin: float) -> bool:
+def _is_equal(difference: Difference, margin: float) -> bool:
     """Whether the whole interval is within the margin."""
     return -margin <= difference.low and difference.high <= margin
 
@@ -151,7 +146,7 @@ def sure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Versus
         sentences += [f"Better than {named(single)}{too}: {', '.join(beside)}."] if beside else []
         sentences += [f"Worse than {named(single)}: {', '.join(worse)}."] if worse else []
     differences = [(row, versus.between(row["label"], chosen["label"])) for row in rows if row is not chosen]
-    equal = [row["label"] for row, d in differences if is_equal(d, margin)]
+    equal = [row["label"] for row, d in differences if _is_equal(d, margin)]
     sentences += [f"Equal to {chosen['label']} within the margin: {', '.join(equal)}."] if equal else []
     if chosen is not single:
         worse = [row["label"] for row, d in differences if is_worse(d, margin)]
@@ -174,14 +169,14 @@ def unsure_of(chosen: Row, single: Row | None, rows: Sequence[Row], versus: Vers
     for row in sorted(open_rows, key=lambda row: mean_of(row, versus.key))[:2]:
         doubts.append((row["label"], chosen["label"], versus.between(row["label"], chosen["label"])))
     for label, other, d in doubts:
-        if not is_better(d) and not is_equal(d, margin):
+        if not is_better(d) and not _is_equal(d, margin):
             difference = f"{d.mean:+.3g}, interval {d.low:+.3g} to {d.high:+.3g}"
-            run = what_to_run(d, versus, margin)
+            run = _what_to_run(d, versus, margin)
             sentences.append(f"Whether {label} is better than {other} (NLL difference {difference}): {run}.")
     return sentences
 
 
-def what_to_run(difference: Difference, versus: Versus, margin: float) -> str:
+def _what_to_run(difference: Difference, versus: Versus, margin: float) -> str:
     """How many seeds, or how many more test examples, would make the interval short enough to decide.
 
     An interval decides where it is as short as the difference is far from the margin, and it shrinks with seeds and

@@ -25,8 +25,6 @@ from ..errors import DataError
 from ..files import explained
 from .parts import Data, Part, assembled
 
-__all__ = ["ARCHIVES", "Archive", "load"]
-
 MOST_BYTES = 2**31  # of one unpacked file: ten times the largest of them, and no gzip bomb
 
 Parts = tuple[Part, Part, tuple[str, ...]]  # for training, for testing, and the names of the classes

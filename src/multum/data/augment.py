@@ -15,8 +15,6 @@ from torch import Tensor
 from ..checks import needed
 from ..operators import define_missing
 
-__all__ = ["OPERATIONS", "Draw", "crop", "cutmix", "cutout", "flip", "image_functions", "mixup", "randaugment"]
-
 # RandAugment (Cubuk, Zoph, Shlens, Le, NeurIPS 2020) by torchvision's functions. Images that drew the same operation
 # and sign go through it together: at most 23 calls per round, whatever the batch.
 # name: (function of torchvision, largest strength, whether it also goes the other way)

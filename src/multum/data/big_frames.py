@@ -25,8 +25,6 @@ from .columns import as_words
 from .frames import is_parquet, read_frame, read_frames
 from .maps import Mapped, MappedFile, NewFile, cache_path, cached_array, digest_of, has_room
 
-__all__ = ["ROWS_AT_ONCE", "BigFrame", "encoded", "ids_of", "read_table"]
-
 ROWS_AT_ONCE = 2**16
 
 Chunks = Callable[[Collection[str]], Iterable[pd.DataFrame]]  # of a file, given the columns that stay text

@@ -24,11 +24,6 @@ import pandas as pd
 from ..errors import DataError
 from .names import listed
 
-__all__ = [
-    *("Column", "Numbers", "as_numbers", "as_words", "decimal_commas", "fit_column", "in_order", "is_category"),
-    "point_out",
-]
-
 MOST_CATEGORIES = 255
 MISSING = "(missing)"
 FEWEST_IDS = 20  # rows of which a column may look like ids

@@ -33,8 +33,6 @@ from .maps import Mapped, NewFile, cached_array, digest_of, has_room
 from .names import place_and_fields
 from .parts import Data, Part, assembled, check_files, split
 
-__all__ = ["Images", "load", "squared"]
-
 KINDS = {".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"}
 LARGEST = 224
 CACHED_BYTES = 2**29

@@ -14,8 +14,6 @@ import pandas as pd
 from ..errors import DataError
 from .names import listed
 
-__all__ = ["STDIN", "check_columns", "is_parquet", "read_frame", "read_frames"]
-
 STDIN = Path("-")  # csv rows from standard input
 
 

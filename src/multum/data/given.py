@@ -36,8 +36,6 @@ from ..errors import DataError
 from .parts import Data, Part
 from .rows import READ_AT_ONCE, Rows, Stream, examples_of, in_default_precision, kind_of
 
-__all__ = ["Given", "as_data", "as_tensor", "as_test_data", "batches_of", "is_frame"]
-
 PAIRS = "(x, y) of tensors, numpy arrays or pandas objects; a torch Dataset or DataLoader; or multum.load_data(...)"
 
 
@@ -61,7 +59,7 @@ def as_data(given: Any, task: str) -> Given:
             if isinstance(validation.x, Stream):
                 raise DataError("a validation part must be map-style; got a stream. Give a Dataset with rows")
             return Given(replace(_assembled(train, task), validation=validation), size)
-        if is_frame(given[0]) and is_frame(given[1]) and not given[0].index.equals(given[1].index):
+        if _is_frame(given[0]) and _is_frame(given[1]) and not given[0].index.equals(given[1].index):
             raise DataError("x and y must have one index; got others. Align them: y = y.loc[x.index]")
         x, y = as_tensor(given[0], "x"), _targets(as_tensor(given[1], "y"), task)
         return Given(_assembled(Part(x, y), task))
@@ -87,7 +85,7 @@ def as_tensor(values: Any, what: str = "x") -> Tensor:
     """
     if isinstance(values, Tensor):
         return values
-    if is_frame(values):
+    if _is_frame(values):
         values = _numbers_of_frame(values, what)
     if not isinstance(values, np.ndarray):
         raise DataError(
@@ -114,7 +112,7 @@ def batches_of(given: Any, size: int | None = None) -> Iterator[Tensor]:
     yield from rows.batches(torch.arange(len(rows)).split(size), seed=0, epoch=0)
 
 
-def is_frame(values: Any) -> bool:
+def _is_frame(values: Any) -> bool:
     """Whether this is a DataFrame or a Series, without importing pandas for it."""
     pandas = sys.modules.get("pandas")
     return pandas is not None and isinstance(values, (pandas.DataFrame, pandas.Series))
@@ -216,6 +214,6 @@ def _hint(value: Any) -> str:
         return f"A data set by name is multum.load_data({value!r})"
     if isinstance(value, (list, tuple)):
         return "Make an array of it: numpy.asarray(values)"
-    if is_frame(value):
+    if _is_frame(value):
         return "Give its target too: (frame.drop(columns='target'), frame['target'])"
     return "Make tensors of it"

@@ -23,8 +23,6 @@ from .names import place_and_fields
 from .npz import examples
 from .parts import Data, Part, assembled, split
 
-__all__ = ["load"]
-
 MOST_BYTES = 2**33
 _AT_ONCE = 256
 

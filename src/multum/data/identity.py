@@ -20,8 +20,6 @@ from .lazy import row_bytes
 if TYPE_CHECKING:
     from .parts import Part
 
-__all__ = ["example_ids", "fingerprint_of", "positions"]
-
 
 def example_ids(part: Part, class_names: Sequence[str]) -> Tensor:
     """A number per example, which another order or another split does not change. Shape: int64 [n].

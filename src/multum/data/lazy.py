@@ -8,8 +8,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-__all__ = ["Lazy", "row_bytes"]
-
 
 class Lazy:
     """What a `Part` asks of examples that are not in memory: `x[rows]` is a tensor. Shape: [n, ...]."""

@@ -29,11 +29,6 @@ from ..errors import DataError
 from ..files import atomic, explained
 from .lazy import Lazy
 
-__all__ = [
-    *("IN_MEMORY", "Mapped", "MappedFile", "NewFile", "cache_path", "cached_array", "digest_of", "has_room"),
-    *("mapped_file", "read_npz"),
-]
-
 IN_MEMORY = 2**28  # bytes up to which an array is read into memory
 RESIDENT = 2**28  # bytes of mapped files that memory holds, about
 WRITTEN = 2**26  # bytes that are written to a new file before they are left to the system

@@ -13,8 +13,6 @@ from urllib.parse import unquote
 
 from ..errors import DataError, check_known
 
-__all__ = ["listed", "place_and_fields", "selection", "with_selection"]
-
 SHOWN = 8  # names in a list that a person reads
 
 

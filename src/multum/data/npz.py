@@ -23,8 +23,6 @@ from ..files import explained
 from .maps import Mapped, MappedFile, read_npz
 from .parts import Data, Part, assembled
 
-__all__ = ["examples", "load", "read_arrays", "read_test_examples"]
-
 Arrays = dict[str, np.ndarray | MappedFile]
 
 

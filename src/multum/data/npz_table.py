@@ -23,8 +23,6 @@ from .columns import fit_columns
 from .parts import Data, Part, assembled
 from .tables import Table
 
-__all__ = ["load_table"]
-
 MISSING = ("", "?")  # words for cells that are missing, as in csv files
 
 

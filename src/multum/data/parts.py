@@ -18,7 +18,6 @@ from .preparation import Preparation, Reading, Scaling, standards
 if TYPE_CHECKING:
     from .tables import Table
 
-__all__ = ["Data", "Part", "assembled", "check_files", "default_share", "split"]
 
 PREPARED = {field.name for field in fields(Preparation)} - {"shape", "dtype"}  # what data and preparation both have
 LARGEST_VALIDATION = 1000  # examples that a run holds out unless it is asked for more

@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from .parts import Part
     from .tables import Table
 
-__all__ = ["Preparation", "Reading", "Scaling", "fit_scaling", "standards"]
 
 MOST_QUANTILES, FEWEST_QUANTILES = 1000, 10
 ROWS_PER_QUANTILE = 30

@@ -22,8 +22,6 @@ from torch.utils.data import DataLoader, Dataset
 from ..errors import DataError, first_line
 from .lazy import Lazy
 
-__all__ = ["READ_AT_ONCE", "Rows", "Stream", "examples_of", "in_default_precision", "kind_of"]
-
 LOOKED_AT = 8  # rows on which `dataset.targets` must be what the data set itself gives
 READ_AT_ONCE = 256  # rows, where a loader does not say
 

@@ -8,8 +8,6 @@ from torch import Tensor
 from ..errors import DataError
 from .parts import Data, Part, assembled
 
-__all__ = ["sines", "waves"]
-
 NOISE = 0.02
 HIGHEST = 0.5
 

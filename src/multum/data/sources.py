@@ -36,11 +36,6 @@ from .parts import Data, Part, assembled, split
 from .preparation import standards
 from .sines import sines
 
-__all__ = [
-    *("SOURCES", "Data", "Part", "default_ood", "first_examples", "folder", "load_data", "load_examples", "number_of"),
-    *("ood_sets", "resized_like", "selected", "split"),
-]
-
 MOST_DIGITS = 18  # of a number of examples: Python refuses to read thousands of digits
 # A source is a module whose load(place, name, seed) reads `KIND:place`; it is imported when it is asked for.
 SOURCES = {"csv": ".tables", "folder": ".folder", "hf": ".hub", "npz": ".npz", "parquet": ".tables"}
@@ -62,7 +57,7 @@ def load_data(name: str, *, seed: int = 0) -> Data:
     if choice:
         data = load_data(whole, seed=seed)
         return (
-            selected(data, choice, chosen) if choice in ("hold_out", "only") else first_examples(data, choice, *chosen)
+            selected(data, choice, chosen) if choice in ("hold_out", "only") else _first_examples(data, choice, *chosen)
         )
     with explained(f"{_short(name)} must be data that can be read", kind=DataError):
         return _loaded(name, seed)
@@ -72,7 +67,7 @@ def load_examples(name: str, *, seed: int = 0) -> Tensor:
     """The test examples of a data set without their targets, which an OOD set may not even have."""
     whole, choice, chosen = selection(name)
     if choice == "test":
-        return load_examples(whole, seed=seed)[: number_of(choice, *chosen)]
+        return load_examples(whole, seed=seed)[: _number_of(choice, *chosen)]
     path = Path(name[4:]).expanduser() if name.startswith("npz:") else folder() / f"{name}.npz"
     if name not in _EMBEDDED and os.path.isfile(path):  # False for a name that no file can have
         examples = npz.read_test_examples(path)
@@ -152,10 +147,10 @@ def selected(data: Data, choice: str, classes: Sequence[str]) -> Data:
     return _with_parts(data, with_selection(data.name, choice, classes), train, test, **changes)
 
 
-def first_examples(data: Data, choice: str, number: str) -> Data:
+def _first_examples(data: Data, choice: str, number: str) -> Data:
     """The data with its "first" training examples alone, standardised by them; or with its first "test" examples."""
     chosen = data.test if choice == "test" else data.train
-    part = chosen.rows(torch.arange(min(number_of(choice, number), len(chosen))))
+    part = chosen.rows(torch.arange(min(_number_of(choice, number), len(chosen))))
     name = with_selection(data.name, choice, [number])
     if choice == "test":
         return _with_parts(data, name, data.train, part)
@@ -169,7 +164,7 @@ def first_examples(data: Data, choice: str, number: str) -> Data:
     return _with_parts(data, name, part, data.test)
 
 
-def number_of(choice: str, number: str) -> int:
+def _number_of(choice: str, number: str) -> int:
     """How many examples a name asks for."""
     if not number.isdecimal() or len(number) > MOST_DIGITS or int(number) < 1:
         raise DataError(f"{choice}=N must be a number of examples, 1 or more; got {choice}={number[:40]}")

@@ -32,8 +32,6 @@ from .frames import check_columns, read_frames
 from .names import listed, place_and_fields
 from .parts import Data, Part, assembled, split
 
-__all__ = ["Table", "load"]
-
 _NAMELESS = re.compile(r"Unnamed: \d+|")  # as pandas calls them: numbers of rows, more often than not
 FIELDS = ("target", "task", "test", "drop", "sep", "decimal")
 TASKS = ("classification", "regression")

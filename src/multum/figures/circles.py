@@ -13,8 +13,6 @@ from matplotlib.colors import to_rgba
 from .palette import INK, MUTED, Look
 from .panels import fitted, text_width
 
-__all__ = ["Circle", "Place", "circle_radii", "draw_circles", "front", "placed", "spread"]
-
 SMALLEST = 3  # CSS pixels: no radius is smaller
 APART = 0.75  # of the sum of two radii: circles that are nearer sit on top of each other
 PUSHES = 400

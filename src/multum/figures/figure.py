@@ -14,8 +14,6 @@ from matplotlib.figure import Figure as Drawing
 
 from .palette import COLOURS, drawing
 
-__all__ = ["NARROW", "WIDE", "Figure", "inline", "png", "svg"]
-
 WIDE = 1080  # CSS pixels: on a desk
 NARROW = 343  # on a phone of 375, between its margins
 FONT = "'DejaVu Sans'"

@@ -13,8 +13,6 @@ from matplotlib.lines import Line2D
 from .palette import CONTEXT, INK, PAPER
 from .panels import fitted, text_width
 
-__all__ = ["LINE", "Mark", "draw_forest", "finite", "mark_handle", "name_room"]
-
 LINE = 21  # CSS pixels of a line
 
 

@@ -13,10 +13,6 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-__all__ = [
-    *("NOTHING", "count", "fixed_width", "heading", "markdown_table", "round_count", "shown", "sized", "text_table"),
-]
-
 NOTHING = "\N{EN DASH}"  # a number that is missing
 SIGNIFICANT = {"ms": 3, "s": 3}
 MOST_PLACES = {"%": 2}

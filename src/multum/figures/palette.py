@@ -12,11 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-__all__ = [
-    *("COLOURS", "CONTEXT", "DARK_HUES", "DARK_PAPER", "GRID", "HEAT", "HUES", "INK", "MUTED", "PAGE", "PAPER"),
-    *("Look", "drawing", "heat_ink", "look", "variable"),
-]
-
 HUES = ("#20409a", "#d67a12", "#17a07f", "#80082f", "#8340d6", "#dc5bd0", "#536b05")
 DARK_HUES = ("#5b82f7", "#f2a04a", "#6ee7d0", "#ea5a47", "#d2adff", "#bf62ab", "#e3e56a")
 FILLS = ("full", "empty", "half")
@@ -105,7 +100,7 @@ class Look:
 
     @property
     def css(self) -> str:
-        return f"var({variable(self.colour)})"
+        return f"var({_variable(self.colour)})"
 
 
 def look(index: int) -> Look:
@@ -117,7 +112,7 @@ def look(index: int) -> Look:
     return Look(HUES[index % len(HUES)], FILLS[index // len(HUES) % len(FILLS)])
 
 
-def variable(colour: str) -> str:
+def _variable(colour: str) -> str:
     """The CSS variable that stands for a colour of a drawing."""
     return COLOURS[colour][0]
 

@@ -18,11 +18,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from .palette import INK, MUTED
 
-__all__ = [
-    *("FLOOR", "PERCENT", "ROUND", "accuracy_axis", "axes_at", "canvas", "ends_inside", "fitted", "heading"),
-    *("log_axis", "log_ticks", "multiples", "side_by_side", "text_width", "unit_square", "wrapped"),
-]
-
 TITLE, NOTE = 11, 10  # sizes of type
 LINE = 14
 GAP = 18
@@ -63,7 +58,7 @@ def multiples(
     columns = math.ceil(n / rows)
     panel = min(most, (width - left - right - GAP * (columns - 1)) / columns)
     width = left + right + panel * columns + GAP * (columns - 1)
-    heads = [wrapped(title, panel, TITLE, "bold") for title in titles]
+    heads = [_wrapped(title, panel, TITLE, "bold") for title in titles]
     lines = max(len(head) for head in heads)
     top = LINE * (lines + any(notes)) + 7  # of the words over a panel
     high = panel * ratio
@@ -155,10 +150,10 @@ def fitted(text: str, width: float, size: float, weight: str = "normal") -> str:
     return "…"
 
 
-def wrapped(text: str, width: float, size: float, weight: str = "normal") -> list[str]:
+def _wrapped(text: str, width: float, size: float, weight: str = "normal") -> list[str]:
     """The text in one line, or in two that break behind a mark, the second shortened where it must be.
 
-    >>> wrapped("packed:members=4,alpha=2", 110, 10)
+    >>> _wrapped("packed:members=4,alpha=2", 110, 10)
     ['packed:members=4,', 'alpha=2']
     """
     if text_width(text, size, weight) <= width:

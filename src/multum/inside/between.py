@@ -23,11 +23,6 @@ from ..outputs.regression import at_least_float32, mean_and_variance
 from ..rewrite.folded import MimoHead, MimoStem
 from ..rewrite.norm import NORMS
 
-__all__ = [
-    *("ORIGIN", "Corners", "Examples", "Measured", "Members"),
-    *("choose_examples", "coordinates", "corners_of", "run_points"),
-]
-
 ORIGIN = "origin"  # the corner where every weight is 0, in the place of a member's number
 AT_ONCE = 16  # points run together
 NUMBERS = 2**26  # weights of all points that are run together, at most

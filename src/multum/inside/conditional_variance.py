@@ -29,8 +29,6 @@ from ..rewrite.folded import KINDS, MimoHead, MimoStem
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["ConditionalVariances", "conditional_variances"]
-
 
 @dataclass(frozen=True, eq=False)
 class ConditionalVariances:

@@ -22,12 +22,10 @@ from torch import Tensor, nn
 
 from ..data import Data
 from ..errors import ConfigError
-from .between import ORIGIN, Members, choose_examples, coordinates, corners_of, run_points
+from .between import Members, choose_examples, coordinates, corners_of, run_points
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["ORIGIN", "Interpolation", "Plane", "interpolation", "plane"]
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,8 +23,6 @@ from .conditional_variance import ConditionalVariances
 from .landscape import Interpolation, Plane
 from .trajectories import Paths
 
-__all__ = ["MEASURES", "conditional_variance_plot", "interpolation_plot", "paths_plot", "plane_plot"]
-
 MEASURES = ("accuracy", "loss", "disagreement")
 LEVELS = 12  # steps of a contour plot
 PANEL = 300  # CSS pixels: the side of a panel

@@ -21,7 +21,6 @@ from ..outputs.prediction import Prediction, predict
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["PROJECTIONS", "Paths", "Trajectories"]
 
 PROJECTIONS = ("tsne", "pca")
 COMPONENTS = 50  # t-SNE works on as many principal components, as its authors do

@@ -14,19 +14,6 @@ from ..network.copies import full_copy, name_in, on_meta, tensors_of
 from ..rewrite.walker import Edit, apply, fold, install, reset, seeded
 from .fields import checked, setting
 
-__all__ = [
-    "INITS",
-    "NOISE",
-    "Batch",
-    "Builder",
-    "Method",
-    "Remake",
-    "Rewritten",
-    "decay_groups",
-    "divide_gradients",
-    "setting",
-]
-
 INITS = ("fresh", "pretrained")
 NOISE = 0.2  # relative, on heads and branches that start from given weights: see benchmarks/twins.py
 

@@ -26,8 +26,6 @@ from ..rewrite.weighted import weighted_layers
 from .base import Builder, Method, Rewritten, setting
 from .paths import followed
 
-__all__ = ["SHORTCUTS", "BatchEnsemble"]
-
 SHORTCUTS = ("*downsample*", "*shortcut*")  # Packed-Ensembles' counts of BatchEnsemble leave these plain
 
 

@@ -12,8 +12,6 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from .base import Builder, Method, Remake
 
-__all__ = ["SHARE", "OneRun", "collected", "epochs_before"]
-
 PREFIX = "collected."
 SHARE = {"least": 0, "below": 1, "fix": "It is a share of the epochs, such as start=0.8"}
 

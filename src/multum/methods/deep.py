@@ -20,8 +20,6 @@ from torch import nn
 
 from .base import INITS, Builder, Method, Remake, setting
 
-__all__ = ["Deep"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Deep(Method):

@@ -21,8 +21,6 @@ from ..errors import ConfigError
 from .base import setting
 from .collect import SHARE, OneRun, epochs_before
 
-__all__ = ["FastGeometric"]
-
 
 def _even(name: str, value: object) -> None:
     if not isinstance(value, int) or value < 2 or value % 2:

@@ -9,8 +9,6 @@ from typing import Any, get_args, get_origin, get_type_hints
 
 from ..checks import flag, number, one_of, strings, whole
 
-__all__ = ["checked", "holds_several", "setting"]
-
 
 def setting(default: Any, text: str, **rule: Any) -> Any:
     """A field of a method: its default, the line that `multum methods` prints about it, and the rule of its values.

@@ -47,8 +47,6 @@ from ..rewrite.walker import Edit, seeded
 from .base import Builder, Method, Rewritten, setting
 from .paths import followed
 
-__all__ = ["Hypernet"]
-
 
 class _Part(NamedTuple):
     slot: Slot

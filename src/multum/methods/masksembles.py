@@ -41,8 +41,6 @@ from ..thinning.masked import without_masked
 from .base import Batch, Builder, Method, Rewritten, setting
 from .paths import followed
 
-__all__ = ["Masksembles"]
-
 LEAST = 10  # channels that a layer needs for masks
 SIDES = ("outputs", "inputs")
 

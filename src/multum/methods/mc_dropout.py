@@ -31,8 +31,6 @@ from ..rewrite.walker import Edit, layer
 from .base import Builder, Method, Rewritten, setting
 from .paths import followed
 
-__all__ = ["InputDropout", "McDropout"]
-
 RATE = 0.1  # of Havasi et al., where the network says nothing
 PLACE = "dropout"  # what a module is called that stands, as nn.Identity, where dropout may go
 

@@ -35,8 +35,6 @@ from ..rewrite.walker import Edit, fold, names_of
 from .base import Batch, Builder, Method, Rewritten, setting
 from .paths import followed, known_path, module_path
 
-__all__ = ["Mimo"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Mimo(Method):

@@ -39,8 +39,6 @@ from ..rewrite.templates import COEFFICIENTS, TEMPLATES, template_users, windows
 from ..rewrite.walker import Edit, seeded
 from .base import Builder, Method, Rewritten, setting
 
-__all__ = ["Mixture"]
-
 log = logging.getLogger("multum")
 
 

@@ -20,8 +20,6 @@ from torch import nn
 from .base import INITS, NOISE, Builder, Method, Rewritten, setting
 from .paths import check_heads, followed, heads_of, known_path, module_path
 
-__all__ = ["Multihead"]
-
 NAME = "name the module that each member owns, as in Multihead(head=path)"
 
 

@@ -29,8 +29,6 @@ from ..checks import number
 from ..thinning.thin import DENSE, Thinning, plan_thinning
 from .base import INITS, Builder, Method, setting
 
-__all__ = ["Packed"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Packed(Method):

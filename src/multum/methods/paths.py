@@ -11,8 +11,6 @@ from ..errors import ConfigError, Refusal, RewriteError, check_known
 from ..network.dependence import Usage, trace_members
 from ..rewrite.walker import names_of
 
-__all__ = ["check_heads", "followed", "heads_of", "known_path", "module_path"]
-
 
 def module_path(name: str, value: object) -> None:
     """Refuse a value that cannot be the path of a module."""

@@ -15,8 +15,6 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .base import INITS, Builder, Method, Remake, setting
 
-__all__ = ["Single"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Single(Method):

@@ -21,8 +21,6 @@ from ..errors import ConfigError
 from .base import setting
 from .collect import SHARE, OneRun, epochs_before
 
-__all__ = ["Snapshot"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot(OneRun):

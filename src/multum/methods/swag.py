@@ -28,8 +28,6 @@ from ..errors import ConfigError
 from .base import setting
 from .collect import SHARE, OneRun, epochs_before
 
-__all__ = ["Swag"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Swag(OneRun):

@@ -31,8 +31,6 @@ from ..rewrite.weighted import Weighted, weighted_layers, widths
 from .base import INITS, NOISE, Builder, Method, Rewritten, setting
 from .paths import check_heads, followed, heads_of
 
-__all__ = ["TabM"]
-
 DEEP = "use Deep, which rewrites no layer"
 STARTS = {"sign": "sign", "normal": "standard"}
 

@@ -25,8 +25,6 @@ from ..rewrite.walker import names_of
 from .base import INITS, NOISE, Builder, Method, Rewritten, setting
 from .paths import followed
 
-__all__ = ["TreeNet"]
-
 
 def _branch_point(name: str, at: object) -> None:
     share = isinstance(at, (int, float)) and not isinstance(at, bool) and 0 < at < 1

@@ -40,10 +40,6 @@ from .per_class import MOST_CLASSES, PerClass
 from .registry import CLASSES, NUMBERS, computed
 from .regression import in_units
 
-__all__ = [
-    *("Accumulator", "classification_metrics", "detection", "diversity_metrics", "per_member", "regression_metrics"),
-]
-
 
 def classification_metrics(
     prediction: Prediction, labels: Tensor, *, bins: int = 15, positive: int = 1

@@ -20,11 +20,6 @@ from .inputs import check_labels, check_prediction
 from .per_class import MOST_CLASSES, bins_of_gaps, class_counts, confusion_matrix, rank_mean
 from .registry import CLASSES, computed
 
-__all__ = [
-    *("CONFIDENCE", "CONFUSION", "CORRECT", "COUNTS", "GAPS", "LABELS", "SCORES", "Table"),
-    *("batch_of", "class_scores_of", "diversity_of", "joined", "table_of", "whole_table", "with_gains"),
-]
-
 SLICE = 2**20  # numbers worked on at once: they stay in the cache, and memory does not grow with the examples
 CONFIDENCE, CORRECT, PREDICTED = "confidence", "accuracy", "predicted"  # of every example
 SCORES, LABELS = "class scores", "labels"  # of every example, where classes are ranked

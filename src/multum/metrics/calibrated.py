@@ -19,8 +19,6 @@ from .computations import Calibrated, Mean, Sums
 from .registry import CLASSES, NUMBERS, Metric, computed, metric_of
 from .temperatures import Temperatures, flat, fold_ids, nll_of_sizes, sampled, scaled
 
-__all__ = ["CalibratedStream", "calibrated_regression", "curve_of_sizes"]
-
 KEPT = 2**24  # outputs of a test part that are kept to cross-validate it
 BINS = 15
 

@@ -28,11 +28,6 @@ from ..outputs.prediction import Prediction
 from .inputs import check_choice, check_confidence, check_correct, check_labels, check_prediction
 from .temperatures import BOUNDS
 
-__all__ = [
-    *("BOUNDS", "ReliabilityCurve", "Temperature", "adaptive_ece", "bin_sums", "curve_of_sums", "ece", "ece_of_sums"),
-    *("fit_temperature", "last_of_ties", "reliability_curve", "share_ties"),
-]
-
 POOLING = ("before", "after")
 CELLS = 16
 

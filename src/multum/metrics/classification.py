@@ -17,8 +17,6 @@ from torch import Tensor
 from ..errors import MetricError
 from .inputs import check_labels, check_log_probs, check_probs, check_scores
 
-__all__ = ["Classified", "accuracy", "brier", "example_brier", "example_correct", "example_nll", "nll"]
-
 
 @dataclass(frozen=True, eq=False)
 class Classified:

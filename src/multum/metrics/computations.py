@@ -21,8 +21,6 @@ from torch import Tensor
 
 from .diversity import PairSums
 
-__all__ = ["Calibrated", "Computation", "Counts", "Detection", "Mean", "Pairs", "Ranks", "Shifted", "Sums", "Whole"]
-
 
 @dataclass(frozen=True)
 class Mean:

@@ -32,8 +32,6 @@ from ..outputs.prediction import RegressionPrediction
 from . import regression
 from .inputs import check_choice, check_labels, check_probs, check_scores, check_share, check_targets
 
-__all__ = ["ConformalIntervals", "ConformalSets", "conformal_quantile", "fit_intervals", "fit_sets"]
-
 SETS = ("aps", "lac", "raps")
 INTERVALS = ("cqr", "normalised", "split")
 

@@ -22,8 +22,6 @@ from ..figures.formats import fixed_width
 from ..network.copies import fold_rows
 from ..network.dependence import trace_members
 
-__all__ = ["CONVENTIONS", "Cost", "Part", "cost"]
-
 CONVENTIONS = ("macs", "torchinfo", "flops")
 
 

@@ -18,8 +18,6 @@ from .computations import Shifted
 from .per_class import MOST_CLASSES, PerClass, confusion_matrix, fit_threshold, is_uneven
 from .registry import CLASSES, computed
 
-__all__ = ["Shift", "by_class", "chance", "known", "means", "severities", "shifted", "thresholds"]
-
 CORRUPTED_AT_ONCE = 256  # fixed: random corruptions draw for a batch, and another size would give other images
 
 Shift = Mapping[str, Mapping[str, Mapping[str, float]]]  # corruption -> severity -> metric -> value

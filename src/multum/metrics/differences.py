@@ -31,8 +31,6 @@ from torch import Tensor
 from ..errors import MetricError
 from .inputs import check_share
 
-__all__ = ["Difference", "Differences", "Estimate"]
-
 FEWEST_TO_MODERATE = 4  # methods whose variances tell a common one
 
 Values = Mapping[str, Mapping[int, Tensor]]  # method -> seed -> a value per test example

@@ -24,8 +24,6 @@ from ..errors import MetricError
 from ..outputs.prediction import Prediction
 from .inputs import check_labels, check_prediction
 
-__all__ = ["PairSums", "disagreement", "disagreement_matrix", "pair_sums"]
-
 SLICE = 2**22  # numbers in one slice of logits: 32 MB in float64, whatever the number of examples
 
 

@@ -32,8 +32,6 @@ from .regression import quantile_curve
 from .selective import risk_coverage
 from .streams import all_outputs_of, held_out_of, logits_of
 
-__all__ = ["Measured", "evaluate", "measure"]
-
 CURVE_POINTS = 101  # of a risk-coverage curve
 
 

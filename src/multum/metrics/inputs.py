@@ -13,11 +13,6 @@ from torch import Tensor
 from ..errors import MetricError, check_known
 from ..outputs.prediction import Prediction, at_least_float32
 
-__all__ = [
-    *("check_choice", "check_confidence", "check_correct", "check_labels", "check_log_probs", "check_prediction"),
-    *("check_probs", "check_same_shape", "check_scores", "check_share", "check_targets"),
-]
-
 # How far a row of probabilities may be from 1. Half precision rounds each of them to 3 digits, float32 to 7.
 TOLERANCE = {torch.float16: 1e-2, torch.bfloat16: 2e-2}
 

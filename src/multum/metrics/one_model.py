@@ -20,8 +20,6 @@ from ..ensemble import Ensemble
 from ..outputs.prediction import Prediction, RegressionPrediction, eval_mode
 from .streams import slices
 
-__all__ = ["MEMBERS", "NOISE", "SELF", "OwnNoise", "own_noise"]
-
 NOISE = 0.05  # of trained networks on digits: a fortieth of the mutual information of independent members
 MOST_EXAMPLES = 1000
 MOST_NUMBERS = 2**25  # of inputs: 128 MB

@@ -25,11 +25,6 @@ from ..outputs.prediction import Prediction
 from .calibration import last_of_ties
 from .inputs import check_prediction, check_scores, check_share
 
-__all__ = [
-    *("SCORES", "Histogram", "aupr", "aupr_of_hits", "auroc", "auroc_of_hits", "fpr95", "fpr_at_recall", "fpr_of_hits"),
-    *("histogram", "hits", "scores"),
-]
-
 SCORES: dict[str, Callable[[Prediction], Tensor]] = {
     "msp": lambda prediction: -prediction.confidence,
     "max_logit": lambda prediction: -prediction.logits.mean(0).amax(1),

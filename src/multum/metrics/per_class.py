@@ -30,10 +30,6 @@ from .ood import hits
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    *("MOST_CLASSES", "UNEVEN", "PerClass", "Threshold", "balanced_accuracy", "bins_of_gaps", "class_counts"),
-    *("confusion_matrix", "f1", "fit_threshold", "is_uneven", "per_class", "rank_mean"),
-]
 
 MOST_CLASSES = 100  # more of them are not ranked one by one, and have no confusion matrix that anyone reads
 UNEVEN = 0.2  # classes are uneven where the smallest has less than this share of what each would have if all were equal

@@ -22,8 +22,6 @@ from .computations import Calibrated, Computation, Counts, Detection, Mean, Pair
 from .per_class import balanced_accuracy, f1
 from .selective import aurc
 
-__all__ = ["CLASSES", "METRICS", "NUMBERS", "Metric", "catalogue", "computed", "metric_of"]
-
 
 @dataclass(frozen=True)
 class Metric:

@@ -20,8 +20,6 @@ from ..errors import MetricError
 from ..outputs.prediction import RegressionPrediction
 from .inputs import check_choice, check_same_shape, check_scores, check_targets
 
-__all__ = ["QuantileCurve", "coverage", "example_nll", "in_units", "mean_width", "pit", "quantile_curve", "rmse"]
-
 
 def in_units(
     prediction: RegressionPrediction, *, mean: float | Tensor = 0.0, std: float | Tensor = 1.0

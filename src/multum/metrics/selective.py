@@ -19,8 +19,6 @@ from ..errors import MetricError
 from .calibration import last_of_ties, share_ties
 from .inputs import check_correct, check_scores, check_share
 
-__all__ = ["Abstention", "RiskCoverage", "aurc", "fit_abstention", "risk_coverage"]
-
 CANDIDATES = 20  # thresholds tried for a risk that must hold on new examples
 
 

@@ -40,10 +40,6 @@ from .timing import in_turn, ratio, spread
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = [
-    *("Speed", "Speeds", "back_and_forth", "compare_speed", "peak_bytes", "repeated", "speed", "time_once"),
-]
-
 
 @dataclass(frozen=True)
 class Speed:

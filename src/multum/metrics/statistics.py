@@ -19,8 +19,6 @@ from torch import Tensor
 from ..errors import MetricError
 from .inputs import check_same_shape, check_scores, check_share
 
-__all__ = ["Comparison", "Seeds", "over_seeds", "paired_t"]
-
 
 @dataclass(frozen=True)
 class Seeds:

@@ -15,8 +15,6 @@ from ..errors import MetricError
 from ..outputs.prediction import Prediction, like_weights, predict
 from .regression import in_units
 
-__all__ = ["all_outputs_of", "held_out_of", "logits_of", "outputs_of", "slices"]
-
 
 def logits_of(
     ensemble: Ensemble,

@@ -20,8 +20,6 @@ from itertools import combinations
 import torch
 from torch import Tensor
 
-__all__ = ["BOUNDS", "FOLDS", "Temperatures", "flat", "fold_ids", "held_out_nll", "nll_of_sizes", "sampled", "scaled"]
-
 BOUNDS = (0.01, 100.0)  # a network that is always right would ask for T = 0, random labels for T = inf
 FOLDS = 5
 PRIOR = 0.5  # standard deviation of log T before any example is seen: most temperatures are between 0.4 and 2.7

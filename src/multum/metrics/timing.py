@@ -12,8 +12,6 @@ from typing import TypeVar
 
 import numpy as np
 
-__all__ = ["Spread", "in_turn", "ratio", "spread"]
-
 Name = TypeVar("Name", bound=Hashable)
 
 

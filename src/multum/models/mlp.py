@@ -16,8 +16,6 @@ from ..checks import number, one_of, whole
 from ..errors import ConfigError
 from .network import Network, widths_of
 
-__all__ = ["MLP", "PiecewiseLinear", "TabularMLP"]
-
 ACTIVATIONS = {"gelu": nn.GELU, "relu": nn.ReLU, "silu": nn.SiLU, "tanh": nn.Tanh}
 FAR = 4.0  # where the outermost bins of an encoding end; of normal numbers one in 16,000 lies beyond
 

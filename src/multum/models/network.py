@@ -9,8 +9,6 @@ from torch import nn
 from ..checks import whole
 from ..errors import ConfigError
 
-__all__ = ["Network", "widths_of"]
-
 
 class Network(nn.Module):
     """A network that re-initialises itself in place, whatever widths its layers have by then.

@@ -26,8 +26,6 @@ from ..files import explained
 from ..parsing import assignments
 from .sources import NETWORK, SOURCES, Source, mistake, read_source, read_text, remember
 
-__all__ = ["SIZES", "OwnName", "builder_of", "name_of", "own_builder", "parse", "with_hash"]
-
 SIZES = ("thin", "wide")  # keywords that every network takes: factors of its width
 FORM = re.compile(r"(.+?\.py|[A-Za-z_][\w.]*)(?:@([0-9a-f]{12}))?:([A-Za-z_][\w.]*)(?::(.*))?")
 

@@ -24,8 +24,6 @@ from .small import CNN, LeNet, SmallCNN, SmallResNet
 from .timm_model import timm_model
 from .wide_resnet import WideResNet
 
-__all__ = ["build", "builder", "full_name", "is_resized", "names", "own_name"]
-
 Builder = Callable[..., nn.Module]
 
 BUILDERS: dict[str, Builder] = {

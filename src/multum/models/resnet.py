@@ -15,8 +15,6 @@ from ..checks import one_of, whole
 from ..errors import ConfigError
 from .network import Network
 
-__all__ = ["BasicBlock", "Bottleneck", "ResNet", "resnet18", "resnet50", "resnet50x4", "resnext50"]
-
 STEMS = ("cifar", "imagenet")
 
 

@@ -19,8 +19,6 @@ from ..checks import whole
 from .network import Network, widths_of
 from .resnet import BasicBlock
 
-__all__ = ["CNN", "LeNet", "MaxPool2x2", "SmallCNN", "SmallResNet"]
-
 POOLED = 2  # layers of CNN that a 2x2 max-pool follows
 SMALLEST = 32  # pixels of a side that LeNet needs
 

@@ -19,8 +19,6 @@ from pathlib import Path
 from ..errors import ConfigError, FileError, first_line
 from ..files import explained, read_json, write_json, write_text
 
-__all__ = ["NETWORK", "SOURCES", "Source", "keep", "mistake", "read_source", "read_text", "recall", "remember"]
-
 log = logging.getLogger("multum")
 
 NETWORK = "network.py"  # the copy of a text in a folder; network.json says where it came from

@@ -13,8 +13,6 @@ from ..errors import ConfigError, did_you_mean
 from ..files import explained
 from ..operators import define_missing
 
-__all__ = ["KEYWORDS", "import_timm", "timm_model"]
-
 # What shapes a network and nothing else. A saved model names its keywords, so whatever could read a file, fetch a URL
 # or look up a class (pretrained, pretrained_cfg, checkpoint_path, cache_dir, features_only, ...) must not pass.
 KEYWORDS = frozenset(

@@ -11,8 +11,6 @@ from ..checks import number, one_of, whole
 from ..errors import ConfigError
 from .network import Network
 
-__all__ = ["VARIANTS", "PreActivationBlock", "Variant", "WideResNet"]
-
 BIASES = ("none", "edges", "all")
 
 

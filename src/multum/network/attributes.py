@@ -10,8 +10,6 @@ from torch import nn
 
 from .copies import own_tensors
 
-__all__ = ["attributes_for", "norm_dims", "width_attributes"]
-
 
 def attributes_for(module: nn.Module, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, Any]:
     """The attributes that a layer needs once its tensors have new shapes.

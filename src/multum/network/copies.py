@@ -10,11 +10,6 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
-__all__ = [
-    *("arguments", "drawn", "fold_rows", "full_copy", "name_in", "on_meta", "own_tensors", "run", "skeleton"),
-    *("tensors_of", "trial_copy", "two_rows", "unwritten"),
-]
-
 
 def arguments(x: Any) -> tuple[tuple, dict]:
     """The call that an input stands for: a tensor is one argument, a tuple several, a dict the keyword ones."""

@@ -17,8 +17,6 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from .trace import Traced, run_traced
 
-__all__ = ["Usage", "Work", "trace_members"]
-
 aten = torch.ops.aten
 
 

@@ -19,8 +19,6 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_map_only
 
 from .copies import arguments, skeleton, tensors_of, unwritten
 
-__all__ = ["Traced", "Tracer", "follow", "plain_attention", "run_traced"]
-
 
 class Tracer(Protocol):
     """What `Traced` tensors report to."""
@@ -71,7 +69,7 @@ class Traced(Tensor):
         kwargs = kwargs or {}
         traced = [t for t in tree_flatten((args, kwargs))[0] if isinstance(t, Traced)]
         tracer = traced[0].tracer
-        in_place = writes_first(func)
+        in_place = _writes_first(func)
         plain_args, plain_kwargs = tree_map_only(Traced, lambda t: t.elem, (args, kwargs))
         quick = func is torch.ops.aten.native_batch_norm.default and plain_args[0].is_meta and not plain_args[5]
         out = _normalised(plain_args[0]) if quick else func(*plain_args, **plain_kwargs)
@@ -111,7 +109,7 @@ def _recurrent(func: Any, x: Tensor, *rest: Any) -> Any:
     return out.narrow(dim, 0, 1).expand(shape), *states
 
 
-def writes_first(func: Any) -> bool:
+def _writes_first(func: Any) -> bool:
     """Whether an operation writes into its first argument (`add_`, `copy_` ...); other ways of writing are refused."""
     if not func._schema.is_mutable:
         return False

@@ -12,8 +12,6 @@ from ..errors import ConfigError
 from .prediction import Prediction
 from .regression import RegressionPrediction
 
-__all__ = ["acquire"]
-
 OF_CLASSES: dict[str, Callable[[Prediction], Tensor]] = {
     "confidence": lambda p: 1 - p.confidence,  # the least confident first
     "entropy": lambda p: p.entropy,

@@ -21,8 +21,6 @@ from torch import Tensor
 from ..errors import ConfigError, check_known
 from .regression import at_least_float32, mean_and_variance
 
-__all__ = ["ClassLoss", "Criterion", "loss"]
-
 # One member's outputs and targets -> a loss per example, or a scalar.
 Criterion: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 

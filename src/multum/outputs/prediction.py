@@ -23,8 +23,6 @@ from ..data.given import as_tensor, batches_of
 from ..errors import ConfigError, check_known
 from .regression import RegressionPrediction, at_least_float32, check_stacked
 
-__all__ = ["Prediction", "RegressionPrediction", "at_least_float32", "eval_mode", "like_weights", "predict"]
-
 
 @overload
 def predict(

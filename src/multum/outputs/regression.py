@@ -17,8 +17,6 @@ from torch import Tensor
 
 from ..errors import ConfigError
 
-__all__ = ["RegressionPrediction", "at_least_float32", "check_stacked", "fit_noise", "mean_and_variance"]
-
 MIN_VARIANCE = 1e-6
 STEPS = 1000  # of the search for the noise, at most; each makes the targets likelier
 

@@ -23,11 +23,6 @@ if TYPE_CHECKING:
     from .measured import Trained
     from .results import Extra, Line, Picture
 
-__all__ = [
-    *("FACTS", "NEEDS_IMAGENET", "PAPERS", "SCALES", "STATUSES", "UCI", "Facts", "Item", "Row", "Run", "facts_of"),
-    "item",
-]
-
 
 SCALES = ("paper", "cpu")
 PAPERS = {

@@ -20,8 +20,6 @@ from ..inside.pictures import interpolation_plot, plane_plot
 from .measured import Trained
 from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds
 
-__all__ = ["between", "embeddings", "subnetworks"]
-
 PLANE_POINTS = 21  # a side
 EMBEDDING_POINTS = 11  # a side: a point of this plane is a whole network with batch norm, and landscapes are flat
 TEST_EXAMPLES, TRAINING_EXAMPLES = 2048, 512  # as hypernetworks' Figure S2

@@ -30,8 +30,6 @@ from .base import Row
 from .measured import Trained
 from .results import Extra, Line, Picture, mean_and_error
 
-__all__ = ["Decomposition", "bias_and_variance", "decomposed", "draw_bias", "jackknife"]
-
 EXAMPLE_MEMBERS = 3
 GRID_POINTS = 61
 SIDE = 300  # CSS pixels: the width of a panel
@@ -88,13 +86,13 @@ def bias_and_variance(trained: Trained) -> Extra:
             continue
         opened = [trained.open(row.label, seed) for seed in seeds]
         test = opened[0][1].test
-        members = [means_of(ens, data, test.x) for ens, data in opened]
+        members = [_means_of(ens, data, test.x) for ens, data in opened]
         predictions = torch.stack([each.mean(0) for each in members])
         errors = (predictions - test.y).square().mean(1)
         alone = [float((each - test.y).square().mean()) for each in members]
         numbers: list[tuple[float, float | None]] = [mean_and_error(errors.tolist()), mean_and_error(alone)]
         if len(seeds) > 1:
-            parts = decomposed(predictions, without_noise(test.x))
+            parts = decomposed(predictions, _without_noise(test.x))
             noisy = decomposed(predictions, test.y)
             numbers += [(parts.bias, parts.bias_error), (parts.variance, parts.variance_error)]
             numbers.append((noisy.bias, noisy.bias_error))
@@ -107,12 +105,12 @@ def bias_and_variance(trained: Trained) -> Extra:
     return extra
 
 
-def without_noise(x: Tensor) -> Tensor:
+def _without_noise(x: Tensor) -> Tensor:
     """The function that the data are noisy values of. Shape: [examples, 1] to [examples]."""
     return waves(x, torch.zeros_like(x)).squeeze(1)
 
 
-def means_of(ensemble: Ensemble, data: Data, x: Tensor) -> Tensor:
+def _means_of(ensemble: Ensemble, data: Data, x: Tensor) -> Tensor:
     """What every member predicts, in the targets' unit. Shape: [members, examples], float64."""
     prediction = predict(ensemble, data.prepare(x))
     assert isinstance(prediction, RegressionPrediction)
@@ -154,8 +152,8 @@ def _example(trained: Trained, label: str) -> dict[str, tuple[Tensor, Tensor]]:
     """Training data, function and members' predictions of the row's first seed, each as x and y."""
     ens, data = trained.open(label)
     x = torch.linspace(float(data.test.x.min()), float(data.test.x.max()), GRID_POINTS, dtype=torch.float64)
-    members = {f"member {i}": (x, y) for i, y in enumerate(means_of(ens, data, x.unsqueeze(1)))}
-    return {"data": (data.train.x.squeeze(1), data.train.y), "function": (x, without_noise(x.unsqueeze(1))), **members}
+    members = {f"member {i}": (x, y) for i, y in enumerate(_means_of(ens, data, x.unsqueeze(1)))}
+    return {"data": (data.train.x.squeeze(1), data.train.y), "function": (x, _without_noise(x.unsqueeze(1))), **members}
 
 
 @drawing()

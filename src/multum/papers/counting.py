@@ -20,8 +20,6 @@ from ..methods import Method, Single
 from ..metrics.cost import Cost, cost
 from .base import Facts, Row, Run, facts_of
 
-__all__ = ["A100_RATE", "COLUMNS", "CPU_RATE", "Plan", "PlannedRow", "build", "cost_of", "plan", "training_macs"]
-
 M_PASSES = ("batchensemble", "deep", "masksembles")  # as Packed-Ensembles counts them, whatever their members share
 BACKWARD = 3  # forward, and a backward pass of about twice as much
 

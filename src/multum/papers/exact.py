@@ -17,11 +17,6 @@ from .base import Item, Run
 from .counting import COLUMNS, build, cost_of
 from .results import Line, Result
 
-__all__ = [
-    *("allocation", "divergence", "divergences", "exact", "grouped", "has_exact", "hypernet_size", "masking_kl"),
-    *("masking_kl_bound", "nested", "nested_steps", "params", "settings"),
-]
-
 EXACT = 1e-12  # in float64
 
 

@@ -23,8 +23,6 @@ from .measured import COLUMNS, Trained
 from .regimes import CLAIMS, REGIMES, Claim, Regime
 from .results import FORMAT, LOWER
 
-__all__ = ["HEAD", "NAME", "headlines", "plan_page", "table_rows", "tested"]
-
 NAME = "headlines"
 BEGIN, END = "<!-- headlines: written by `multum reproduce headlines` -->", "<!-- end of headlines -->"
 KEPT = ("Accuracy", "NLL", "ECE (%)", "calibrated NLL", "calibrated ECE (%)", "AUC", "Disagreement", "Trained accuracy")

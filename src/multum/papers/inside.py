@@ -31,8 +31,6 @@ from .charts.panels import BARS, MEASURES, Panel, Point, curves, gathered
 from .measured import COLUMNS, Trained, columns_of
 from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds, ordered
 
-__all__ = ["by_sparsity", "listening", "own_statistics", "paths", "sparsity", "speeds", "with_own_statistics"]
-
 PATH_EXAMPLES = 1000
 SEPARATE = 0.9  # of a unit's variance
 SEPARATE_UNITS = f"units with more than {SEPARATE} of one input (%)"
@@ -191,7 +189,7 @@ def by_sparsity(trained: Trained) -> Extra:
     return Extra([*lines.values()], every)
 
 
-def with_own_statistics(shared: Ensemble, data: Data) -> Ensemble:
+def _with_own_statistics(shared: Ensemble, data: Data) -> Ensemble:
     """The members as networks of their own, with the statistics of the training part in every batch norm."""
     networks = [shared.member(i) for i in range(shared.members)]
     every = [network.state_dict() for network in networks]
@@ -214,7 +212,7 @@ def own_statistics(trained: Trained) -> Extra:
         results = []
         for seed in trained.seeds(row.label):
             ens, data = trained.open(row.label, seed)
-            metrics = measure(with_own_statistics(ens, data), data, ood=ood_sets(row.ood, data), seed=seed)
+            metrics = measure(_with_own_statistics(ens, data), data, ood=ood_sets(row.ood, data), seed=seed)
             results.append({"numbers": metrics.numbers})
         for column in columns_of(trained.run):
             values = [value for result in results if (value := COLUMNS[column](result)) is not None]

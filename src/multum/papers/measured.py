@@ -19,9 +19,6 @@ from ..runs.folder import RunFolder
 from .base import Run
 from .results import LOWER, Line, Ordering, compared, line_over_seeds, ordered
 
-__all__ = ["COLUMNS", "DEFAULT", "Trained", "columns_of", "lines", "orderings"]
-
-
 Cells: TypeAlias = Mapping[str, Any]
 CRITERIA = {"MSP": "msp", "ML": "max_logit", "Ent.": "entropy", "MI": "mutual_information", "v": "variation_ratio"}
 OOD: dict[str, tuple[str, ...]] = {

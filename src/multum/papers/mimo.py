@@ -16,7 +16,6 @@ from .inside import by_sparsity, listening, paths
 from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
-__all__ = ["cifar_rows"]
 TABLES, REMARKS, DEPARTS = read("mimo")
 SEEDS = (0, 1, 2)
 WIDE = "wrn-28-10:variant=edward2"

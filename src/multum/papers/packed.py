@@ -16,8 +16,6 @@ from .inside import speeds
 from .results import Table, read
 from .settings import A3, CIFAR, CIFAR_C, CIFAR_RECIPES, IMAGENET_LACKS, cpu_rows, rows
 
-__all__ = ["cifar_rows"]
-
 TABLES, REMARKS, DEPARTS = read("packed")
 SEEDS = (0, 1, 2, 3, 4)
 BEST_EPOCH = "the paper keeps the epoch with the best test accuracy; the last epoch is kept here"

@@ -13,8 +13,6 @@ from ..figures.formats import markdown_table
 from ..files import write_text
 from .results import FORMAT, VERDICTS, Printed
 
-__all__ = ["SHOWN", "line_cells", "ordering_cells", "page", "remarked", "summary", "write_pages"]
-
 Document = Mapping[str, Any]
 SHOWN = 40  # orderings in a page; all are in the JSON
 

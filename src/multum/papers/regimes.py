@@ -19,8 +19,6 @@ from ..methods import BatchEnsemble, Deep, Hypernet, Masksembles, Method, Mimo, 
 from .base import Row
 from .settings import CPU_RECIPE
 
-__all__ = ["CLAIMS", "REGIMES", "Claim", "Regime"]
-
 ADAM = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 30, "batch_size": 128}
 TEN, FIVE = tuple(range(10)), tuple(range(5))
 NASGD = "N = 10, nested averaged SGD"

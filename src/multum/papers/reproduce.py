@@ -26,8 +26,6 @@ from .measured import Trained, lines, orderings
 from .pages import write_pages
 from .results import Extra, Picture, Result
 
-__all__ = ["reproduce"]
-
 CELLS = "cells"  # the folder that all items share: a cell is trained once
 
 

@@ -15,11 +15,6 @@ from matplotlib.figure import Figure as Drawing
 from ..errors import ConfigError, DataError
 from ..metrics.statistics import over_seeds, paired_t
 
-__all__ = [
-    *("DIGITS", "FORMAT", "LOWER", "VERDICTS", "Extra", "Line", "Ordering", "Picture", "Printed", "Remarks", "Result"),
-    *("Table", "compared", "line_over_seeds", "mean_and_error", "ordered", "read", "table"),
-]
-
 FOLDER = Path(__file__).with_name("printed")
 FORMAT = 1  # of the documents
 DIGITS = 5  # of a picture's numbers

@@ -9,11 +9,6 @@ from ..data.corruptions import STANDARD
 from ..methods import Method
 from .base import Row
 
-__all__ = [
-    *("A3", "CIFAR", "CIFAR_C", "CIFAR_RECIPES", "CPU", "CPU_SEEDS", "CPU_SHIFT", "IMAGENET_LACKS", "MOMENTUM", "SGD"),
-    *("cpu_rows", "rows"),
-]
-
 MOMENTUM = {"optimizer": "sgd", "momentum": 0.9, "nesterov": True}
 SGD = {**MOMENTUM, "schedule": "multistep", "crop": 4, "flip": True}
 

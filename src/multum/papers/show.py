@@ -16,8 +16,6 @@ from .counting import Plan
 from .headlines import HEAD, table_rows
 from .pages import SHOWN, line_cells, ordering_cells, remarked, summary
 
-__all__ = ["claims", "listing", "planned", "result"]
-
 COLOURS = {"exact": "green", "full": "green", "reduced": "yellow"}
 
 

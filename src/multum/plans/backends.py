@@ -23,8 +23,6 @@ from ..errors import check_known
 from ..exporting.export import TRACED_ON, export
 from ..metrics.speed import repeated, time_once
 
-__all__ = ["BACKENDS", "Backend", "backend_of"]
-
 Backend = Callable[[Ensemble, Any], Callable[[], float]]
 
 

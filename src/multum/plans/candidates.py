@@ -16,8 +16,6 @@ from ..parsing import named
 from ..runs.cells import spec_of
 from .counting import Counts
 
-__all__ = ["Candidate", "Comparison", "Latency", "configs_of", "cost_fields"]
-
 DECIDES = ("calibrated_nll", "nll")  # the first that a comparison's row has
 
 
@@ -63,7 +61,7 @@ class Candidate:
     @property
     def alternatives(self) -> tuple[dict[str, Any], ...]:
         """Other values of fields that change no cost: which is best, a comparison finds by tuning."""
-        return tuple(variant for variant in self.method.variants if not variant.keys() & cost_fields(self.method))
+        return tuple(variant for variant in self.method.variants if not variant.keys() & _cost_fields(self.method))
 
     def document(self) -> dict[str, Any]:
         """All of it as plain values; times in seconds, sizes in bytes."""
@@ -86,7 +84,7 @@ class Candidate:
         }
 
 
-def cost_fields(method: Method) -> set[str]:
+def _cost_fields(method: Method) -> set[str]:
     """The fields that set what a prediction costs."""
     return {"members", *method.knobs}
 
@@ -141,7 +139,7 @@ class Comparison:
 
 
 def _same_cost(a: Method, b: Method) -> bool:
-    return a.name == b.name and all(getattr(a, field) == getattr(b, field) for field in cost_fields(a))
+    return a.name == b.name and all(getattr(a, field) == getattr(b, field) for field in _cost_fields(a))
 
 
 def _known(row: Mapping[str, Any], data: str) -> dict[str, Any] | None:

@@ -29,8 +29,6 @@ from ..metrics.speed import peak_bytes
 from ..network.copies import on_meta, skeleton, tensors_of
 from ..thinning.thin import output_of, thin
 
-__all__ = ["Base", "Counts", "KnownShapes", "Work"]
-
 PLAIN = (Tensor, nn.Parameter)
 
 

@@ -16,8 +16,6 @@ from ..comparing.budget import Budget
 from ..errors import ConfigError
 from ..figures.formats import count
 
-__all__ = ["NAMES", "Limits", "in_ms", "size", "written"]
-
 UNITS: dict[str, dict[str, float]] = {
     "params": {"": 1},
     "macs": {"": 1},
@@ -61,12 +59,12 @@ class Limits:
                 continue
             allowed = self.budget.allows(**{"params": 0, "macs": 0, name: value}) if name in EXACT else value <= limit
             if not allowed:
-                return f"{NAMES[name]} {written(name, value)}, and {written(name, limit)} are allowed"
+                return f"{NAMES[name]} {_written(name, value)}, and {_written(name, limit)} are allowed"
         return None
 
     def __str__(self) -> str:
         stated = [(f.name, getattr(self, f.name)) for f in fields(self)]
-        words = [f"{NAMES[name]} up to {written(name, limit)}" for name, limit in stated if limit is not None]
+        words = [f"{NAMES[name]} up to {_written(name, limit)}" for name, limit in stated if limit is not None]
         return ", ".join(words) or "no limits"
 
 
@@ -87,10 +85,10 @@ def _parsed(name: str, text: Limit, single: Mapping[str, float]) -> float | None
     return limit
 
 
-def written(name: str, value: float) -> str:
+def _written(name: str, value: float) -> str:
     """A cost in its unit.
 
-    >>> written("latency", 0.00512), written("memory", 2.5e8), written("params", 11_173_962)
+    >>> _written("latency", 0.00512), written("memory", 2.5e8), written("params", 11_173_962)
     ('5.12 ms', '250 MB', '11.2 M')
     """
     return in_ms(value) if name == "latency" else size(value) if name == "memory" else count(value)

@@ -29,8 +29,6 @@ from .candidates import Candidate, Latency
 from .counting import Base, Counts, Work
 from .limits import Limit, Limits
 
-__all__ = ["Predictor", "Watch", "ends", "measured", "seconds_of"]
-
 SECONDS = 0.4  # that one candidate is timed for, within the rounds below
 ROUNDS = (3, 30)
 SPREAD = 0.2  # of the logs of costs, from which two candidates of a method tell how its latency grows

@@ -17,8 +17,6 @@ from ..models.registry import FOR_ROWS
 from ..runs.networks import builder_for
 from .counting import Base
 
-__all__ = ["base_of", "model_name"]
-
 SHAPE, CLASSES = (3, 32, 32), 10  # of the images that most papers measure on
 
 

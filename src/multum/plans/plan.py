@@ -29,8 +29,6 @@ from .limits import NAMES, Limit, Limits
 from .measuring import Watch, measured
 from .network import base_of, model_name
 
-__all__ = ["MEMBERS", "Plan", "plan", "proposed"]
-
 MEMBERS = (2, 4, 8)  # that are tried, where nothing else is asked for
 
 

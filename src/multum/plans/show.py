@@ -14,7 +14,6 @@ from .limits import in_ms, size
 if TYPE_CHECKING:
     from .plan import Plan
 
-__all__ = ["lines", "table", "text"]
 
 HEAD = ("method", "members", "params", "mult-adds", "memory", "latency")
 PREDICTED = "~"

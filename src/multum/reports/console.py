@@ -16,8 +16,6 @@ from ..figures.formats import NOTHING, text_table
 from .summary import advice_of, predictors
 from .table import BEST, TIED, columns_of, group_name, marks, text
 
-__all__ = ["advice_lines", "model_lines", "terminal"]
-
 DECIDING = ("calibrated_nll", "nll")  # the first that is there keeps its error where the terminal is too narrow for all
 CALIBRATED, SHORT = "calibrated", "cal."
 LONGEST = 17  # characters of a label in one line

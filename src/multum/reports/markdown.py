@@ -12,8 +12,6 @@ from ..figures.formats import NOTHING, heading, markdown_table, sized
 from .summary import EDGE, advice_of, facts, listed, predictors, tuned, tuning_words
 from .table import BEST, TIED, columns_of, group_name, interval, marks, text, to_single, verdict
 
-__all__ = ["advice_parts", "code", "legend", "main_table", "markdown", "safe", "tuning_parts"]
-
 SPECIAL = re.compile(r"([\\`*_\[\]|~#<>])")
 
 
@@ -33,7 +31,7 @@ def markdown(document: Mapping[str, Any], figures: Sequence[Figure]) -> str:
         parts.append(
             f"## {safe(figure.title)}\n\n{safe(figure.caption)}\n\n![{safe(figure.title)}](figures/{figure.name}.png)"
         )
-    parts += tuning_parts(document)
+    parts += _tuning_parts(document)
     if document.get("test"):
         parts += ["## How it was tested", safe(document["test"])]
     if predictors(document):
@@ -122,7 +120,7 @@ def legend(rows: Sequence[Mapping[str, Any]]) -> str:
     return "; ".join(words) + "."
 
 
-def tuning_parts(document: Mapping[str, Any]) -> list[str]:
+def _tuning_parts(document: Mapping[str, Any]) -> list[str]:
     methods = tuned(document)
     if not methods:
         return []

@@ -19,8 +19,6 @@ from ..figures.palette import COLOURS, PAGE, look
 from .summary import EDGE, advice_of, facts, listed, meaning, predictors, settings_words, tiles, tuned, tuning_words
 from .table import BEST, TIED, columns_of, group_name, interval, marks, text
 
-__all__ = ["page"]
-
 HERE = Path(__file__).parent
 LONG_LIST = 16  # entries from which on a list has the width of the page
 ARROWS = {"higher": "↑", "lower": "↓"}

@@ -12,11 +12,6 @@ from typing import Any
 from ..figures.formats import NOTHING, shown, sized
 from .table import EQUIVALENT, text
 
-__all__ = [
-    *("EDGE", "Tried", "Tuned", "advice_of", "facts", "listed", "meaning", "predictors", "settings_words", "tiles"),
-    *("tuned", "tuning_words"),
-]
-
 TILES = (
     *("accuracy", "rmse", "calibrated_nll", "nll", "equivalent", "macs", "latency"),
     *("calibrated_ece", "ece", "params"),

@@ -8,11 +8,6 @@ from typing import Any
 
 from ..figures.formats import NOTHING, shown, sized
 
-__all__ = [
-    *("BEST", "BETTER", "EQUAL", "EQUIVALENT", "MARKS", "OPEN", "TIED", "VERDICTS", "WORSE", "Mark", "columns_of"),
-    *("group_name", "interval", "marks", "text", "to_single", "verdict"),
-]
-
 EQUIVALENT = "equivalent"  # the column whose words are a row's own, as "> 4"
 # The main columns of a document that does not name them, at most so many as another one does.
 USUAL = ("accuracy", "rmse", "calibrated_nll", "nll", "ece", "coverage_95", "coverage", "auroc", "params", "macs")

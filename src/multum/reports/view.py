@@ -13,8 +13,6 @@ import pandas as pd
 from ..figures.formats import shown, sized
 from ..figures.palette import Look, look
 
-__all__ = ["Row", "View", "over_seeds"]
-
 
 @dataclass(frozen=True, eq=False)
 class Row:

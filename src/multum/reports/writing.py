@@ -14,8 +14,6 @@ from .charts import CHARTS, figures
 from .markdown import markdown
 from .page import page
 
-__all__ = ["write"]
-
 
 def write(document: Mapping[str, Any], out: str | os.PathLike) -> list[Path]:
     """Write report.html, report.json, report.md and figures/*.png and *.svg into a folder.

@@ -17,8 +17,6 @@ from torch import Tensor, nn
 
 from .walker import MemberLayer, variant
 
-__all__ = ["DROPOUTS", "Drawing", "Randomness", "draw_mask"]
-
 _SOURCES: weakref.WeakValueDictionary[int, Randomness] = weakref.WeakValueDictionary()
 _HANDLES = itertools.count(1)
 

@@ -13,8 +13,6 @@ from torch import Tensor, nn
 from ..network.attributes import attributes_for
 from .walker import layer
 
-__all__ = ["KINDS", "MimoHead", "MimoStem"]
-
 KINDS = (nn.modules.conv._ConvNd, nn.Linear)
 
 

@@ -21,8 +21,6 @@ from torch import Tensor, nn
 from ..errors import Refusal, RewriteError
 from .walker import Edit, computed, layer
 
-__all__ = ["Bank", "Generated", "Slot", "Slots", "Twin", "bank_path", "combine", "twin_edits", "weight_slots"]
-
 _CONV, _ATTENTION = nn.modules.conv._ConvNd, nn.MultiheadAttention
 
 

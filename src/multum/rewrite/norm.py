@@ -18,8 +18,6 @@ from torch import Tensor, nn
 from ..network.copies import own_tensors
 from .walker import MemberLayer, variant
 
-__all__ = ["NORMS", "batch_norm", "in_two_passes", "is_norm", "norm_tensors", "normalised"]
-
 LARGE = 2**15  # numbers: below, the calls themselves take the time
 
 

@@ -15,8 +15,6 @@ from ..network.copies import name_in
 from .walker import Edit, layer
 from .weighted import Read, Scaled, Weighted, scaled_weight, tensor_of, widths
 
-__all__ = ["ADDS", "FACTORS", "rank_one", "tensors_beside"]
-
 FACTORS = ("r", "s")
 ADDS = (*FACTORS, "factors", "chunks")
 _DECONVOLVE = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}

@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from .generated import Generated, combine
 from .walker import LAYERS, layer
 
-__all__ = ["COEFFICIENTS", "EMBEDDING", "TEMPLATES", "Carved", "Embedded", "Mixed", "template_users", "windows"]
-
 EMBEDDING = "weight_embedding"
 COEFFICIENTS = "weight_coefficients"
 TEMPLATES = "weight_templates"  # the numbers of the templates that a layer combines

@@ -18,12 +18,6 @@ from torch import Tensor, nn
 from ..errors import check_known
 from ..network.copies import tensors_of
 
-__all__ = [
-    *("LAYERS", "Edit", "MemberLayer", "apply", "computed", "fold", "install", "is_plain", "layer", "names_of"),
-    *("reset", "seeded", "variant"),
-]
-
-
 LAYERS: dict[str, type] = {}
 
 

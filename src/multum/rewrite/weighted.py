@@ -22,8 +22,6 @@ from ..network.copies import name_in
 from ..network.dependence import Usage, trace_members
 from .walker import computed
 
-__all__ = ["Read", "Scaled", "Weighted", "is_called", "scaled_weight", "tensor_of", "weighted_layers", "widths"]
-
 _CONVS = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FORWARDS = {nn.Linear.forward, *(c.forward for c in _CONVS)}
 _INNER_FORWARDS = {getattr(c, "_conv_forward", None) for c in (nn.Linear, *_CONVS)}

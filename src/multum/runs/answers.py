@@ -20,8 +20,6 @@ from ..metrics.conformal import ConformalIntervals, ConformalSets
 from ..outputs.prediction import Prediction, RegressionPrediction
 from .held_out import Rules, certainty_of
 
-__all__ = ["answers", "columns"]
-
 
 def answers(
     prediction: Prediction | RegressionPrediction, rules: Rules, *, positive: int, level: float, members: bool

@@ -39,12 +39,6 @@ from ..training.recipe import Recipe
 from .folder import RunFolder, digest
 from .train import train_on
 
-__all__ = [
-    *("EXAMPLES", "RESULT", "Cell", "Finished", "Outcome", "finished", "is_done", "set_damaged_aside", "spec_of"),
-    "work",
-]
-
-
 RESULT = "result.json"
 EXAMPLES = "examples.safetensors"
 

@@ -18,8 +18,6 @@ from typing import Any
 from ..data.preparation import Preparation
 from ..data.sources import Data
 
-__all__ = ["default_model", "default_recipe"]
-
 SMALL_IMAGE, LARGE_IMAGE = 16, 64  # pixels of the shorter side: up to the first, and from the second
 SMALL_TABLE, LARGE_TABLE = 1000, 100_000  # rows: fewer than the first, and more than the second
 SMALLEST_POOLED = 4  # pixels that the networks for images need

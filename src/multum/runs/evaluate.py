@@ -20,8 +20,6 @@ from ..metrics.speed import speed as measured_speed
 from .folder import RunFolder, open_run
 from .recorded import own_test_part, unseen_part
 
-__all__ = ["evaluate_run", "tables"]
-
 WIDEST_CONFUSION = 12  # classes whose confusions fit a terminal
 
 

@@ -28,8 +28,6 @@ from ..data.npz import read_arrays
 from ..data.preparation import Preparation
 from ..errors import DataError
 
-__all__ = ["Examples", "read_examples"]
-
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 ARRAYS = (".npz", ".npy")
 NAMES = ("x", "X", "x_test")  # of the array to take where a file holds several

@@ -38,8 +38,6 @@ from ..training.checkpoint import guard
 from ..training.recipe import Recipe
 from .networks import announce_network, kept_builder
 
-__all__ = ["FORMAT", "RunFolder", "changes", "digest", "open_model", "open_run"]
-
 log = logging.getLogger("multum")
 
 FORMAT = 2

@@ -28,8 +28,6 @@ from ..training.recipe import Recipe
 from .folder import RunFolder
 from .recorded import own_test_part
 
-__all__ = ["HeldOut", "Rules", "certainty_of", "fit_rules", "held_out", "validation_outputs"]
-
 HOLD_OUT = "Train again with keep=best or validation=0.1, the share that is held out"
 
 

@@ -12,8 +12,6 @@ import torch
 from ..processor import processor, said_of_the_processor
 from ..version import __version__
 
-__all__ = ["jobs_and_threads", "machine", "versions"]
-
 VECTORS = (
     "avx2",
     "avx512f",

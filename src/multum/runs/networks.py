@@ -15,12 +15,6 @@ from ..errors import FileError
 from ..models.sources import NETWORK, read_text
 from .defaults import default_model
 
-__all__ = [
-    *("announce_network", "builder_for", "default_model", "full_name", "keep_network", "kept_builder"),
-    "recall_network",
-]
-
-
 log = logging.getLogger("multum")
 
 
@@ -30,7 +24,7 @@ def full_name(model: str | Callable[..., nn.Module] | None, data: Data | Prepara
     A name that has its hash is one that a comparison has recorded: its text is in its folder, or in the cell's.
     """
     if isinstance(model, str) and (own := models.own_name(model)) and own.digest:
-        recall_network(model, folder) or recall_network(model, folder.parent)
+        _recall_network(model, folder) or _recall_network(model, folder.parent)
     return default_model(data) if model is None else models.full_name(model)
 
 
@@ -41,7 +35,7 @@ def keep_network(model: str, folder: Path) -> None:
         models.keep(own.digest, folder)
 
 
-def recall_network(model: str, folder: Path) -> bool:
+def _recall_network(model: str, folder: Path) -> bool:
     """Whether a folder keeps the text of this network; it then can be built."""
     own = models.own_name(model)
     source = None if own is None else models.recall(folder)
@@ -53,7 +47,7 @@ def kept_builder(model: str, data: Data | Preparation, folder: Path) -> Callable
     own = models.own_name(model)
     if own is None:
         return builder_for(model, data) if models.is_resized(model) else None
-    if not recall_network(model, folder):
+    if not _recall_network(model, folder):
         there = "another text" if (folder / NETWORK).is_file() else "none"
         raise FileError(
             f"{folder} must keep the text of {own.place} that was trained, as {NETWORK} with the hash {own.digest}; "
@@ -64,7 +58,7 @@ def kept_builder(model: str, data: Data | Preparation, folder: Path) -> Callable
 
 def announce_network(model: str, folder: Path) -> None:
     """Say that a command runs the text that a run folder keeps, and whether its file has changed since."""
-    if not recall_network(model, folder):
+    if not _recall_network(model, folder):
         return
     source = models.recall(folder)
     assert source is not None

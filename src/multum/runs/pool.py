@@ -22,8 +22,6 @@ from ..training.interrupt import Stopped
 from .cells import RESULT, Cell, Outcome, set_damaged_aside, work
 from .watch import Watch
 
-__all__ = ["Begun", "Runner", "here", "on_ray", "processes", "run_cells", "runner_for"]
-
 QUIET_WAITING = ("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait slow every other process down
 Runner: TypeAlias = Callable[..., Iterator[Outcome]]
 Begun: TypeAlias = Callable[[Cell], None]  # called when a cell is begun, for the live table

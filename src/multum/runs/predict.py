@@ -36,8 +36,6 @@ from .examples import read_examples
 from .folder import RunFolder, open_model
 from .held_out import fit_rules, held_out
 
-__all__ = ["predict_frames", "predict_run", "print_rows", "summary", "table", "write"]
-
 AT_ONCE = 8  # batches of a frame
 
 Frames: TypeAlias = pd.DataFrame | Iterable[pd.DataFrame]

@@ -21,8 +21,6 @@ from ..data.sources import Data, Part, load_data
 from ..errors import DataError, TrainingError
 from .folder import RunFolder, changes
 
-__all__ = ["own_test_part", "unseen_part"]
-
 log = logging.getLogger("multum")
 
 

@@ -34,8 +34,6 @@ from .held_out import validation_outputs
 from .machine import versions
 from .networks import builder_for, full_name, keep_network
 
-__all__ = ["held_out_by_default", "print_guesses", "summary", "train", "train_on"]
-
 
 def train(
     data: str,

@@ -16,8 +16,6 @@ from rich.text import Text
 
 from .cells import Cell, Outcome, is_done
 
-__all__ = ["Watch"]
-
 MOST_SEEDS = 6  # columns of the table
 
 

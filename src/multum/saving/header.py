@@ -23,11 +23,6 @@ from ..errors import FileError, did_you_mean, first_line
 from ..methods import METHODS
 from ..models.timm_model import KEYWORDS
 
-__all__ = [
-    *("FORMAT", "MOST_VALUES", "allowed", "in_precision", "is_int", "is_plain", "is_spec", "method_of", "parse"),
-    *("recipe_numbers", "spec_of", "zeros"),
-]
-
 FORMAT = 3
 SINCE = {"checksum": 2, "executors": 3}  # the format that an entry came with, if not the first
 
@@ -41,7 +36,7 @@ WORD = re.compile(r"[\w.+-]{0,64}", re.ASCII)  # no path and no address
 MODEL = re.compile(r"(timm:)?[\w.-]{1,100}", re.ASCII)  # timm's "hf-hub:..." and "local-dir:..." are no architectures
 
 
-def is_int(value: Any, low: int, high: int) -> bool:
+def _is_int(value: Any, low: int, high: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
@@ -51,7 +46,7 @@ def is_plain(value: Any, lists: int = 3) -> bool:
         return lists > 0 and len(value) <= 4096 and all(is_plain(entry, lists - 1) for entry in value)
     if isinstance(value, str):
         return len(value) <= 1000
-    return value is None or isinstance(value, (float, bool)) or is_int(value, -(2**63), 2**63 - 1)
+    return value is None or isinstance(value, (float, bool)) or _is_int(value, -(2**63), 2**63 - 1)
 
 
 def spec_of(example: Any) -> Any:
@@ -65,20 +60,20 @@ def spec_of(example: Any) -> Any:
     return {"value": example}
 
 
-def is_spec(spec: Any) -> bool:
+def _is_spec(spec: Any) -> bool:
     """Whether this is what `spec_of` writes, for an example that fits into memory."""
     if not isinstance(spec, dict) or len(spec) not in (1, 2):
         return False
     if set(spec) == {"shape", "dtype"}:
         shape, dtype = spec["shape"], spec["dtype"]
-        sizes = isinstance(shape, list) and 1 <= len(shape) <= 16 and all(is_int(n, 0, MOST_VALUES) for n in shape)
+        sizes = isinstance(shape, list) and 1 <= len(shape) <= 16 and all(_is_int(n, 0, MOST_VALUES) for n in shape)
         known = isinstance(dtype, str) and isinstance(getattr(torch, dtype, None), torch.dtype)
         return sizes and known and math.prod(shape) <= MOST_VALUES
     ((kind, inner),) = spec.items() if len(spec) == 1 else (("", None),)
     if kind == "dict":
-        return isinstance(inner, dict) and len(inner) <= 64 and all(map(is_spec, inner.values()))
+        return isinstance(inner, dict) and len(inner) <= 64 and all(map(_is_spec, inner.values()))
     if kind == "tuple":
-        return isinstance(inner, list) and len(inner) <= 64 and all(map(is_spec, inner))
+        return isinstance(inner, list) and len(inner) <= 64 and all(map(_is_spec, inner))
     return kind == "value" and is_plain(inner)
 
 
@@ -135,15 +130,15 @@ def _is_hint(value: Any) -> bool:
 RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "edits": ("a list of changes to modules", lambda v: isinstance(v, list) and all(map(_is_edit, v))),
     "executors": (f"executors by {' and '.join(MODES)}", _is_hint),
-    "example": (f"shapes of at most {MOST_VALUES} values", is_spec),
+    "example": (f"shapes of at most {MOST_VALUES} values", _is_spec),
     "folded": ("true or false", lambda v: isinstance(v, bool)),
     "frozen": ("a list of names", _is_names),
-    "members": (f"a whole number from 1 to {MOST_MEMBERS}", lambda v: is_int(v, 1, MOST_MEMBERS)),
+    "members": (f"a whole number from 1 to {MOST_MEMBERS}", lambda v: _is_int(v, 1, MOST_MEMBERS)),
     "method": ("a method's name and plain fields", lambda v: _is_fields(v) and isinstance(v.get("name"), str)),
     "network": ("a class and a recipe", _is_network),
     "other_mode": ("a list of names", _is_names),
     "own": ("a list of names", _is_names),
-    "seeds": ("a list of seeds", lambda v: isinstance(v, list) and all(is_int(seed, 0, 2**63 - 1) for seed in v)),
+    "seeds": ("a list of seeds", lambda v: isinstance(v, list) and all(_is_int(seed, 0, 2**63 - 1) for seed in v)),
     "task": (f"one of {', '.join(TASKS)}", lambda v: v in TASKS),
     "training": ("true or false", lambda v: isinstance(v, bool)),
     "versions": (
@@ -160,7 +155,7 @@ def parse(text: str, path: Any) -> dict[str, Any]:
             raise ValueError(f"{len(text)} characters")
         header = json.loads(text, parse_int=_short_int)
         version = header["format"]
-        if not is_int(version, 1, 10**6):
+        if not _is_int(version, 1, 10**6):
             raise ValueError(f"format {version!r}"[:100])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
         reason = f"no {error}" if isinstance(error, KeyError) else first_line(error)

@@ -31,8 +31,6 @@ from ..thinning.thin import output_of
 from ..version import __version__
 from .header import FORMAT, allowed, in_precision, method_of, parse, recipe_numbers, spec_of, zeros
 
-__all__ = ["FORMAT", "load", "save"]
-
 log = logging.getLogger("multum")
 
 RANDOM = "multum.random."  # prefix of the generators' states

@@ -17,8 +17,6 @@ from torch.utils._pytree import tree_flatten
 from ..network.trace import Traced
 from .slots import FIXED, Ties, is_wild, numbers_in, slots_of, varies
 
-__all__ = ["CONSTANTS", "Rule", "argument", "aten", "joint", "pointwise", "rule", "rule_for", "unsqueezed"]
-
 Rule = Callable[[Ties, tuple, dict, list], Iterable[Any]]
 _RULES: dict[Any, Rule] = {}
 aten = torch.ops.aten

@@ -31,8 +31,6 @@ from . import layer_rules  # noqa: F401  (it registers its rules)
 from .channel_rules import CONSTANTS, rule_for
 from .slots import FIXED, WILD, compact, is_wild, numbers_in, slots_of, stored, vector
 
-__all__ = ["ChannelTracer", "Channels", "Segment", "run_on_meta", "trace_channels"]
-
 
 @dataclass
 class Segment:

@@ -31,10 +31,10 @@ def contract(tracer: Ties, a: Tensor, b: Tensor, shape: Iterable[int]) -> list[T
                 tracer.tie(left.narrow(-2, 0, 1).squeeze(-2), right.narrow(-1, 0, 1).squeeze(-1))
     kept_a = [s.narrow(-1, 0, 1).expand(shape) for s in a_slots if not any(s is i for i in a_inner)]
     kept_b = [s.narrow(-2, 0, 1).expand(shape) for s in b_slots if not any(s is i for i in b_inner)]
-    return merged(tracer, kept_a + kept_b)
+    return _merged(tracer, kept_a + kept_b)
 
 
-def merged(tracer: Ties, slots: list[Tensor]) -> list[Tensor]:
+def _merged(tracer: Ties, slots: list[Tensor]) -> list[Tensor]:
     """Slots along the same dimensions become one."""
     first: dict[frozenset[int], Tensor] = {}
     for slot in slots:

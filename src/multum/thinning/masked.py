@@ -26,8 +26,6 @@ from .channels import Channels, ChannelTracer, Segment, run_on_meta
 from .slots import slots_of, varies
 from .thin import drop_channels, output_of
 
-__all__ = ["without_masked"]
-
 log = logging.getLogger("multum")
 
 _EXTREMES = {"amax", "amin", "max", "min", "aminmax", "median", "nanmedian", "kthvalue", "mode", "any", "all"}

@@ -22,8 +22,6 @@ from ..network.copies import on_meta, skeleton, tensors_of
 from ..rewrite.walker import Edit, apply, reset, seeded
 from .channels import Channels, ChannelTracer, run_on_meta
 
-__all__ = ["Thinning", "compare_wiring", "diagonal_blocks"]
-
 _FIX = "pick channels by a share of the width (`chunk`, `x.shape`), not by fixed numbers, or use Deep"
 Kept = dict[str, list[np.ndarray]]  # tensor name -> for each dimension, the indices that stay; repeated if wider
 
@@ -80,7 +78,7 @@ class Thinning:
                 if len(indices) != tensor.shape[d]:
                     tensor = tensor.index_select(d, torch.as_tensor(indices, device=tensor.device))
             if name in self.subgroups:
-                tensor = diagonal_blocks(tensor, *self.subgroups[name])
+                tensor = _diagonal_blocks(tensor, *self.subgroups[name])
             out[name] = tensor.clone(memory_format=torch.contiguous_format)
         return out
 
@@ -139,7 +137,7 @@ class Thinning:
             raise RewriteError("thinning with fresh weights", [Refusal(name, reason, fix) for name in frozen])
 
 
-def diagonal_blocks(weight: Tensor, groups: int, gamma: int) -> Tensor:
+def _diagonal_blocks(weight: Tensor, groups: int, gamma: int) -> Tensor:
     """[out, in/groups, ...] -> [out, in/(groups*gamma), ...]: what each subgroup's outputs see of its own inputs.
 
     A transposed convolution's weight is [in, out/groups, ...], and the same cut is right with the sides exchanged.

@@ -15,11 +15,6 @@ from torch import Tensor
 
 from ..network.trace import Traced, Tracer
 
-__all__ = [
-    *("FIXED", "WILD", "Ties", "along", "compact", "is_wild", "numbers_in", "slots_of", "spread", "stored", "varies"),
-    "vector",
-]
-
 FIXED = 0
 WILD = "wild"  # the note of a constant such as zeros: it fits any width
 

@@ -22,8 +22,6 @@ from ..rewrite.walker import Edit, layer, names_of
 from ..rewrite.weighted import is_called
 from .channels import Channels
 
-__all__ = ["DENSE", "GroupedLinear", "find_subgroups", "subgroups_that_fit"]
-
 log = logging.getLogger("multum")
 
 # "No subgroups on the first layer of ResNet's blocks" (Packed-Ensembles, appendix); WRN blocks do take them.
@@ -88,7 +86,7 @@ def find_subgroups(
         sides = ("in_features", "out_features") if linear else ("in_channels", "out_channels")
         inputs, outputs = (attributes.get(side, getattr(module, side)) for side in sides)
         groups = 1 if linear else attributes.get("groups", module.groups)
-        fits = subgroups_that_fit(inputs // groups, outputs // groups, gamma, min_channels)
+        fits = _subgroups_that_fit(inputs // groups, outputs // groups, gamma, min_channels)
         if fits > 1:
             subgroups[name] = (groups, fits)
             edits[path] = Edit(
@@ -104,10 +102,10 @@ def _alone(outputs: np.ndarray) -> bool:
     return len(np.unique(outputs)) == len(outputs)
 
 
-def subgroups_that_fit(inputs: int, outputs: int, gamma: int, min_channels: int) -> int:
+def _subgroups_that_fit(inputs: int, outputs: int, gamma: int, min_channels: int) -> int:
     """gamma_j of Packed-Ensembles: lowered until it divides both sides and leaves `min_channels` inputs per group.
 
-    >>> subgroups_that_fit(192, 192, 4, 64), subgroups_that_fit(32, 64, 2, 64)
+    >>> _subgroups_that_fit(192, 192, 4, 64), subgroups_that_fit(32, 64, 2, 64)
     (3, 1)
     """
     while gamma > 1 and (inputs % gamma or outputs % gamma or inputs // gamma < min_channels):

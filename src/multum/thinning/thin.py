@@ -31,8 +31,6 @@ from .channels import Channels, trace_channels
 from .plan import Thinning, compare_wiring
 from .subgroups import DENSE, find_subgroups
 
-__all__ = ["DENSE", "Thinning", "drop_channels", "output_of", "plan_thinning", "thin", "widen"]
-
 log = logging.getLogger("multum")
 
 

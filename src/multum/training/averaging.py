@@ -21,8 +21,6 @@ from ..outputs.prediction import Prediction, eval_mode
 from ..outputs.regression import RegressionPrediction, fit_noise
 from .batches import stream
 
-__all__ = ["AT_ONCE", "Average", "Best", "held_out_score", "members_means", "norms_of", "refresh_norms", "set_noise"]
-
 AT_ONCE = 512  # held-out examples in one pass
 
 

@@ -24,8 +24,6 @@ from ..ensemble import Ensemble
 from ..errors import TrainingError
 from .recipe import Recipe
 
-__all__ = ["Batches", "Step", "batches_of", "stream"]
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from ..errors import TrainingError
 from ..files import explained, signature, write_tensors
 from .recipe import Recipe
 
-__all__ = ["KEEP", "check_room", "guard", "latest", "read", "states", "write"]
-
 log = logging.getLogger("multum")
 
 KEEP = 2  # checkpoints of a run that are kept

@@ -20,8 +20,6 @@ from .progress import Progress
 from .recipe import Recipe
 from .refusals import refuse_epochs
 
-__all__ = ["Course"]
-
 # Fields of a recipe that are about weights; the others are about data, devices and files, which are the loop's.
 FIELDS = {"epochs", "optimizer", "lr", "momentum", "nesterov", "weight_decay", "l1", "clip", "accumulate", "seed"}
 FIELDS |= {"schedule", "milestones", "factor", "anneal_from", "anneal_to", "final", "warmup", "reduction"}

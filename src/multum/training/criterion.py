@@ -13,8 +13,6 @@ from ..errors import TrainingError
 from ..outputs.loss import ClassLoss
 from .recipe import Recipe
 
-__all__ = ["criterion_for", "usual_criterion", "weights_of_classes"]
-
 
 def criterion_for(ensemble: Ensemble, data: Data, recipe: Recipe) -> str | ClassLoss:
     """What `multum.loss` takes: a name, or a loss with weights of classes; what does not fit the task is refused."""

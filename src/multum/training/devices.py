@@ -18,8 +18,6 @@ from ..errors import TrainingError, first_line
 if TYPE_CHECKING:
     from lightning_fabric import Fabric
 
-__all__ = ["START_SECONDS", "Place", "agree", "average_buffers", "is_first", "open_fabric"]
-
 
 START_SECONDS = 300.0  # that a process waits for the others to start
 

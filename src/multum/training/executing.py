@@ -22,7 +22,6 @@ from .batches import stream
 if TYPE_CHECKING:
     from .run import Run
 
-__all__ = ["restore", "settle"]
 
 log = logging.getLogger("multum")
 

@@ -30,7 +30,6 @@ from .run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["RateCurve", "find_lr"]
 
 SMOOTH = 0.9
 SHOWN = 12  # rates that a person reads

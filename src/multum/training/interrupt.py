@@ -6,8 +6,6 @@ import contextlib
 import signal
 from typing import Any
 
-__all__ = ["Interrupts", "Stopped"]
-
 
 class Stopped(KeyboardInterrupt):
     """The run was asked to stop and has written where it is."""

@@ -19,8 +19,6 @@ from .recipe import Recipe
 from .reporting import History
 from .run import Run
 
-__all__ = ["advance", "fit", "learn", "train_on"]
-
 
 def fit(
     ensemble: Ensemble,

@@ -23,8 +23,6 @@ from ..methods.base import decay_groups, divide_gradients
 from ..models.timm_model import import_timm
 from .recipe import Recipe
 
-__all__ = ["Optimizers", "clip_members"]
-
 OWN, SHARED = "own", "shared"
 
 

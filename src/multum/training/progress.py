@@ -18,8 +18,6 @@ from .batches import stream
 from .optimizers import Optimizers
 from .recipe import Recipe
 
-__all__ = ["Progress"]
-
 
 class Progress:
     """The state of a training.

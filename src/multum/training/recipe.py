@@ -19,8 +19,6 @@ from typing import Any
 from ..checks import whole
 from ..errors import ConfigError, check_known, did_you_mean
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Recipe", "cosine", "linear", "multistep", "warmed"]
-
 OPTIMIZERS = ("sgd", "adam", "adamw", "lamb")
 SCHEDULES = ("constant", "multistep", "cosine", "linear")
 PRECISIONS = ("32-true", "16-mixed", "bf16-mixed", "16-true", "bf16-true", "64-true")
@@ -166,7 +164,7 @@ class Recipe:
             share = cosine(progress, self.epochs, self.final)
         elif self.schedule == "linear":
             share = linear(progress, self.anneal_from * self.epochs, self.anneal_to * self.epochs, self.final)
-        return self.lr * share * warmed((step + 1) / per_epoch, self.warmup)
+        return self.lr * share * _warmed((step + 1) / per_epoch, self.warmup)
 
     def averages(self, epoch: int) -> bool:
         """Whether the weights at the end of this epoch (1, 2, ...) enter the average."""
@@ -213,10 +211,10 @@ def linear(progress: float, start: float, end: float, final: float) -> float:
     return 1.0 + (final - 1.0) * (progress - start) / (end - start)
 
 
-def warmed(progress: float, warmup: float) -> float:
+def _warmed(progress: float, warmup: float) -> float:
     """The factor of a linear warm-up that ends after `warmup` epochs; the first step is not at rate 0.
 
-    >>> [warmed(p, 2) for p in (0.5, 1, 2, 3)]
+    >>> [_warmed(p, 2) for p in (0.5, 1, 2, 3)]
     [0.25, 0.5, 1.0, 1.0]
     """
     return 1.0 if warmup <= 0 else min(1.0, progress / warmup)

@@ -13,8 +13,6 @@ from ..executors import EXECUTORS, REFERENCE
 from ..methods import Method
 from .recipe import Recipe
 
-__all__ = ["refuse", "refuse_epochs"]
-
 
 def refuse(ensemble: Ensemble, recipe: Recipe, data: Data, sequential: bool) -> None:
     """Raise where this ensemble, this recipe and this data do not fit together."""

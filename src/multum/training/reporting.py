@@ -19,8 +19,6 @@ from ..errors import TrainingError
 from ..files import explained, write_text
 from ..outputs.loss import loss
 
-__all__ = ["LIMIT", "Bar", "History", "Log", "Tally", "is_lost", "lost"]
-
 LIMIT = 1e8  # a loss beyond this is beyond repair
 
 SHOWN = ("loss", "accuracy", "rmse", "validation_nll", "validation_accuracy")  # of a row, to a person

@@ -24,7 +24,6 @@ from .reporting import Tally
 if TYPE_CHECKING:
     from .run import Run
 
-__all__ = ["begin", "put_back", "save", "state_of"]
 
 log = logging.getLogger("multum")
 

@@ -33,8 +33,6 @@ from .reporting import Bar, History, Log, Tally, is_lost, lost
 from .scoring import room, scoring
 from .stopping import is_stalled, warn_if_falling
 
-__all__ = ["Run"]
-
 
 class Run(Progress):
     """A training with its data, files and processes: the parts of the loop that are not the loop itself."""

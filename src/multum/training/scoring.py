@@ -15,8 +15,6 @@ from ..files import explained
 from ..outputs.loss import Criterion, loss
 from .batches import Step
 
-__all__ = ["forward", "room", "scored", "scoring"]
-
 SIZES = 8  # of batches, ghost batches and last ones, for all members or for one
 
 

@@ -17,8 +17,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["CLEARLY", "Fall", "is_stalled", "still_falling", "warn_if_falling"]
-
 log = logging.getLogger("multum")
 
 CLEARLY = 0.05  # share of the whole fall of the loss that the last epochs may bring in a run that has converged

@@ -12,11 +12,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = [
-    *("Draws", "blur", "bordered", "correlate", "luminance", "motion", "resampled", "separable", "to_bytes", "unit"),
-    *("zoom_taps", "zoomed"),
-]
-
 NEGLIGIBLE = 1e-9  # a filter weight below this moves a pixel by less than a millionth of a grey level
 LUMINANCE = (0.299, 0.587, 0.114)
 
@@ -61,13 +56,13 @@ def luminance(x: Tensor) -> Tensor:
     return (x * x.new_tensor(LUMINANCE).view(1, 3, 1, 1)).sum(1, keepdim=True)
 
 
-def bordered(place: Tensor, size: int, border: str) -> Tensor:
+def _bordered(place: Tensor, size: int, border: str) -> Tensor:
     """Where a place outside the image is read.
 
     nearest: a a | a b c | c c     reflect: b a | a b c | c b
     mirror:  c b | a b c | b a     wrap:    b c | a b c | a b
 
-    >>> bordered(torch.arange(-2, 5), 3, "mirror").tolist()
+    >>> _bordered(torch.arange(-2, 5), 3, "mirror").tolist()
     [2, 1, 0, 1, 2, 1, 0]
     """
     if border == "nearest":
@@ -78,7 +73,7 @@ def bordered(place: Tensor, size: int, border: str) -> Tensor:
     return torch.minimum(place % period, (period - int(border == "reflect") - place % period))
 
 
-def separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+def _separable(x: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
     """rows @ x @ columns.T, each product taken once for the whole batch. Shape: [..., h, w] -> [..., new h, new w]."""
     return ((x @ columns.T).mT @ rows.T).mT
 
@@ -91,21 +86,21 @@ def _blur_matrix(x: Tensor, size: int, sigma: float, truncate: float, border: st
     weights = (weights / weights.sum()).expand(size, -1)
     places = torch.arange(size, device=x.device).view(-1, 1)
     matrix = weights.new_zeros(size, size)
-    return matrix.scatter_add_(1, bordered(places + taps, size, border), weights).to(x.dtype)
+    return matrix.scatter_add_(1, _bordered(places + taps, size, border), weights).to(x.dtype)
 
 
 def blur(x: Tensor, sigma: float, *, truncate: float = 4, border: str = "nearest") -> Tensor:
     """A Gaussian blur of every channel. Shape: [n, c, h, w], kept."""
     rows, columns = (_blur_matrix(x, size, sigma, truncate, border) for size in x.shape[-2:])
-    return separable(x, rows, columns)
+    return _separable(x, rows, columns)
 
 
 def correlate(x: Tensor, kernel: Tensor) -> Tensor:
     """Slide a small odd kernel over every channel, borders mirrored. Shape: [n, c, h, w], kept."""
     height, width = x.shape[-2:]
     up, left = (size // 2 for size in kernel.shape)
-    rows = bordered(torch.arange(-up, height + up, device=x.device), height, "mirror")
-    columns = bordered(torch.arange(-left, width + left, device=x.device), width, "mirror")
+    rows = _bordered(torch.arange(-up, height + up, device=x.device), height, "mirror")
+    columns = _bordered(torch.arange(-left, width + left, device=x.device), width, "mirror")
     padded = x[..., rows, :][..., columns]
     total = torch.zeros_like(x)
     for i, j in torch.nonzero(kernel.abs() > NEGLIGIBLE).tolist():
@@ -133,7 +128,7 @@ def zoomed(x: Tensor, factor: float) -> Tensor:
         torch.zeros(size, size, dtype=torch.float64).scatter_(1, *zoom_taps(size, factor)).to(x)
         for size in x.shape[-2:]
     )
-    return separable(x, rows, columns)
+    return _separable(x, rows, columns)
 
 
 def motion(x: Tensor, radius: int, sigma: float, angle: Tensor) -> Tensor:
@@ -152,8 +147,8 @@ def motion(x: Tensor, radius: int, sigma: float, angle: Tensor) -> Tensor:
     total = torch.zeros_like(flat)
     for step, weight in enumerate(weights.tolist()):
         if weight > NEGLIGIBLE:
-            row = bordered(rows + down[:, step, None], height, "nearest")
-            column = bordered(columns + right[:, step, None], width, "nearest")
+            row = _bordered(rows + down[:, step, None], height, "nearest")
+            column = _bordered(columns + right[:, step, None], width, "nearest")
             place = (row.unsqueeze(2) * width + column.unsqueeze(1)).flatten(1)
             total.add_(flat.gather(2, place.unsqueeze(1).expand(-1, channels, -1)), alpha=weight)
     # ImageMagick rounds to 16 bits, and the reference's way from there to 8 bits truncates.

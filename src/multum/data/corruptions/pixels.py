@@ -20,12 +20,6 @@ from .filters import Draws, blur, correlate, motion, resampled, to_bytes, unit, 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-__all__ = [
-    *("brightness", "contrast", "defocus_blur", "elastic_transform", "gaussian_blur", "gaussian_noise", "glass_blur"),
-    *("impulse_noise", "jpeg_compression", "motion_blur", "pixelate", "saturate", "shot_noise", "speckle_noise"),
-    "zoom_blur",
-]
-
 
 def gaussian_noise(x: Tensor, draws: Draws, sd: float) -> Tensor:
     return to_bytes(unit(x) + sd * draws.normal(*x.shape))

@@ -11,8 +11,6 @@ from torch import Tensor
 
 from .filters import Draws, blur, correlate, luminance, motion, to_bytes, unit, zoomed
 
-__all__ = ["fog", "frost", "snow", "spatter"]
-
 # Of 32 x 32 windows of the reference's five photographs, as seen through the reference images: mean colour, how the
 # colour of a window varies (standard deviation, channels together), standard deviation within a window.
 PALETTES = (

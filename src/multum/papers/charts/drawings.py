@@ -22,8 +22,6 @@ from ...figures.panels import PERCENT, ROUND, axes_at, canvas, heading, log_axis
 from ..results import VERDICTS, Ordering, Picture, Result
 from .panels import WIDTH
 
-__all__ = ["COLOURS", "MOST", "circles_chart", "ordering_chart", "regression_forest"]
-
 MOST = 24  # lines that one figure takes
 HEAD, FOOT = 26, 26  # CSS pixels: the title of a panel, its ticks
 COLOURS = {"holds": HUES[2], "open": MUTED, "reversed": HUES[3], "one seed": MUTED}

@@ -23,11 +23,6 @@ from ..results import Picture
 from .drawings import circles_chart, regression_forest
 from .panels import BARS, MEASURES, Measure, Panel, Point, bars, boxes, curves, gathered, measured, training_curves
 
-__all__ = [
-    *("Chart", "by_data", "circles", "constant_rate", "divergence_chart", "diversity", "named", "nested_chart"),
-    *("picture", "regressions", "scaling", "shift_chart", "sweep", "together"),
-]
-
 Chart: TypeAlias = Callable[[Trained], dict[str, Picture]]
 
 BOXES = "A box is the middle half of the settings, its line their median; dots are the settings."

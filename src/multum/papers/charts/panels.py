@@ -21,11 +21,6 @@ from ...figures.panels import PERCENT, ROUND, heading, log_axis, side_by_side, t
 from ...metrics.statistics import over_seeds
 from ..measured import Trained
 
-__all__ = [
-    *("BARS", "MEASURES", "SHARES", "TITLES", "WIDTH", "Measure", "Panel", "Point", "bars", "boxes", "curves"),
-    *("gathered", "measured", "training_curves"),
-]
-
 BARS = "A bar is one standard error over seeds."
 TITLES = {
     "accuracy": "accuracy",
@@ -92,7 +87,7 @@ class Panel:
     title: str = ""
 
 
-def drawable(panels: Sequence[Panel]) -> list[Panel]:
+def _drawable(panels: Sequence[Panel]) -> list[Panel]:
     """Those whose measure some row has."""
     return [panel for panel in panels if panel.y in panel.numbers and panel.numbers[panel.y].notna().any()]
 
@@ -103,44 +98,44 @@ def curves(panels: Sequence[Panel], *, looks: Mapping[str, tuple[str, bool]] | N
     Args:
         looks: by curve, what it has its colour in common with, and whether it is dashed; by default all differ.
     """
-    panels = drawable(panels)
+    panels = _drawable(panels)
     names = list(dict.fromkeys(name for panel in panels for name in panel.numbers["curve"]))
     if not names:
         return None
     looks = looks or {name: (name, False) for name in names}
     hues = {hue: look(i) for i, hue in enumerate(dict.fromkeys(looks[name][0] for name in names))}
     with drawing():
-        figure, all_axes = sheet(len(panels))
+        figure, all_axes = _sheet(len(panels))
         for axes, panel in zip(all_axes, panels, strict=True):
             groups = list(panel.numbers.dropna(subset=[panel.y]).groupby("curve", sort=False))
             for i, (name, own) in enumerate(groups):
                 own, error = own.sort_values(panel.x), own.sort_values(panel.x).get(f"{panel.y} error")
                 hue, dashed = looks[str(name)]
-                style: dict[str, Any] = {"label": name, **marked(hues[hue]), **({"ls": (0, (4, 2))} if dashed else {})}
+                style: dict[str, Any] = {"label": name, **_marked(hues[hue]), **({"ls": (0, (4, 2))} if dashed else {})}
                 if error is not None:  # bars at the same place stand side by side
                     aside = (i - (len(groups) - 1) / 2) * ASIDE / 72
                     style["transform"] = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
                 axes.errorbar(own[panel.x], own[panel.y], error, **style)
             along(axes, panel)
-            upward(axes, panel)
+            _upward(axes, panel)
         if names != [""]:
-            legend(figure, all_axes)
+            _legend(figure, all_axes)
     return figure
 
 
-def marked(its: Look) -> dict[str, Any]:
+def _marked(its: Look) -> dict[str, Any]:
     """How a curve with its dots and error bars is drawn."""
     filled = its.colour if its.fill == "full" else PAPER
     return {"color": its.colour, "marker": "o", "ms": 6, "mfc": filled, "lw": 1.8, "elinewidth": 1.4, "capsize": 3}
 
 
-def sheet(panels: int, *, height: float = 330, ratios: Sequence[float] | None = None) -> tuple[Drawing, list[Axes]]:
+def _sheet(panels: int, *, height: float = 330, ratios: Sequence[float] | None = None) -> tuple[Drawing, list[Axes]]:
     """A drawing with panels side by side, and room for what is outside of them."""
     width = WIDTH if panels > 1 else 0.75 * WIDTH
     return side_by_side(panels, width, height, columns=panels, pads=(0.1, 0.1), ratios=ratios)
 
 
-def legend(figure: Drawing, panels: Sequence[Axes]) -> None:
+def _legend(figure: Drawing, panels: Sequence[Axes]) -> None:
     """All curves by name, under the panels."""
     entries = {
         label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
@@ -175,7 +170,7 @@ def _short(value: float) -> str:
     return f"{value:.0e}".replace("e-0", "e-") if 0 < value < 0.01 else f"{value:g}"
 
 
-def upward(axes: Axes, panel: Panel) -> None:
+def _upward(axes: Axes, panel: Panel) -> None:
     """The vertical axis of a panel, and its title."""
     heading(axes, panel.title or TITLES.get(panel.y, panel.y))
     error = panel.numbers[f"{panel.y} error"].fillna(0) if f"{panel.y} error" in panel.numbers else 0.0
@@ -193,7 +188,7 @@ def bars(numbers: pd.DataFrame, names: Sequence[str]) -> Drawing | None:
     if not names:
         return None
     with drawing():
-        figure, panels = sheet(len(names), height=110 + 34 * len(numbers))
+        figure, panels = _sheet(len(names), height=110 + 34 * len(numbers))
         at = range(len(numbers))
         for axes, name in zip(panels, names, strict=True):
             colours = [look(i).colour for i in at]
@@ -220,11 +215,11 @@ def bars(numbers: pd.DataFrame, names: Sequence[str]) -> Drawing | None:
 
 def boxes(panels: Sequence[Panel]) -> Drawing | None:
     """A box over all curves at each x: what is common to settings that differ in all else."""
-    panels = drawable(panels)
+    panels = _drawable(panels)
     if not panels:
         return None
     with drawing():
-        figure, all_axes = sheet(len(panels))
+        figure, all_axes = _sheet(len(panels))
         for axes, panel in zip(all_axes, panels, strict=True):
             groups = panel.numbers.dropna(subset=[panel.y]).groupby(panel.x)[panel.y]
             at = [float(x) for x in groups.groups]
@@ -233,17 +228,17 @@ def boxes(panels: Sequence[Panel]) -> Drawing | None:
             axes.boxplot([own.to_list() for _, own in groups], positions=at, widths=0.5, showfliers=False, **lines)
             axes.plot(panel.numbers[panel.x], panel.numbers[panel.y], "o", color=HUES[0], alpha=0.45, ms=4, mew=0)
             along(axes, panel)
-            upward(axes, panel)
+            _upward(axes, panel)
     return figure
 
 
 def training_curves(numbers: pd.DataFrame, turns: Mapping[int, str]) -> Drawing:
     """Accuracy in training along epochs, with lines where the training changes, and on the test set at the end."""
     with drawing():
-        figure, (left, right) = sheet(2, ratios=(3, 1))
+        figure, (left, right) = _sheet(2, ratios=(3, 1))
         ends = numbers.dropna(subset=["accuracy"]) if "accuracy" in numbers else numbers[:0]
         for i, (name, own) in enumerate(numbers.groupby("curve", sort=False)):
-            style = marked(look(i))
+            style = _marked(look(i))
             crowded = {"marker": "", "errorevery": len(own) // 20} if len(own) > 40 else {}
             x, y, error = (own[column] for column in ("epoch", "training accuracy", "training accuracy error"))
             left.errorbar(x, y, error, label=name, **{**style, **crowded})
@@ -261,5 +256,5 @@ def training_curves(numbers: pd.DataFrame, turns: Mapping[int, str]) -> Drawing:
         for axes, title in ((left, "training accuracy of members"), (right, "test accuracy")):
             heading(axes, title)
             axes.yaxis.set_major_formatter(PERCENT)
-        legend(figure, [left])
+        _legend(figure, [left])
     return figure

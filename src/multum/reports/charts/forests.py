@@ -20,8 +20,6 @@ from ...figures.panels import ROUND, axes_at, canvas
 from ..table import BETTER, EQUAL, EQUIVALENT, OPEN, WORSE, to_single, verdict
 from ..view import Row, View, over_seeds
 
-__all__ = ["differences", "equivalent"]
-
 NARROWEST = 600  # CSS pixels: below it, numbers are left out, and panels stand one above the other
 ABOVE, BELOW = 24, 44  # CSS pixels over and under a panel
 FAR = 5  # times the typical reach of an interval, and the largest difference: what lies farther goes on as an arrow

@@ -16,8 +16,6 @@ from ...figures.palette import HEAT, INK, PAPER, heat_ink
 from ...figures.panels import axes_at, canvas, fitted, multiples, text_width
 from ..view import Row, View, over_seeds
 
-__all__ = ["by_class", "by_target", "confusion", "corruptions", "diversity"]
-
 CELL = 22  # the height of a row
 TURN = math.radians(40)  # of the names over columns
 DRAWN_AS_CELLS = 12  # more members than that are one image in the drawing

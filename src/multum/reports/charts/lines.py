@@ -17,8 +17,6 @@ from ...figures.palette import CONTEXT
 from ...figures.panels import PERCENT, ROUND, ends_inside, log_axis, multiples, unit_square
 from ..view import Row, View, over_seeds
 
-__all__ = ["quantiles", "reliability", "risk_coverage", "severity", "training"]
-
 BEHIND = 25  # points of a grey line are enough
 FEW = 0.01  # a bin with a smaller share of the examples is drawn pale
 

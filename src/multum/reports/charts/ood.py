@@ -15,8 +15,6 @@ from ...figures.palette import INK, MUTED
 from ...figures.panels import PERCENT, ends_inside, multiples
 from ..view import View, over_seeds
 
-__all__ = ["ood"]
-
 BINS = 25
 DASHES = ("-", (0, (4, 1.5)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 SHARES = (0, 0.01, 0.05, 0.2, 0.5, 1)

@@ -20,8 +20,6 @@ from ...figures.palette import CONTEXT, MUTED, drawing
 from ...figures.panels import FLOOR, ROUND, accuracy_axis, axes_at, canvas, log_axis, text_width
 from ..view import Row, View
 
-__all__ = ["pareto", "pareto_nll"]
-
 NARROWEST = 600  # CSS pixels: below it, everything is drawn smaller
 COSTS = ("macs", "params", "latency", "train_seconds")  # the first that the comparison has
 
