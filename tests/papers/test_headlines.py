@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from multum import ConfigError, Deep, Single, reproduce
+from multum import Deep, Single, reproduce
+from multum.errors import ConfigError
 from multum.papers import headlines
 from multum.papers.base import Row
 from multum.papers.measured import COLUMNS

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ..figures.tables import markdown_table
+from ..figures.formats import markdown_table
 from ..files import locked, plain, prepare_folder, read_json, write_json, write_text
 from ..metrics.statistics import over_seeds, paired_t
 from ..runs.machine import machine, versions
