@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from multum.methods import Single
+import multum
+from multum.methods import Deep, Single
+from multum.plans import backends
 from multum.plans.backends import BACKENDS
 from multum.plans.counting import Counts, Work
 from multum.plans.measuring import Predictor, seconds_of
@@ -48,8 +51,6 @@ def test_eager_times_every_ensemble_in_every_round(mlp) -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_the_work_of_a_pass_is_followed(mlp, together: bool) -> None:
-    import multum
-
     method = multum.Multihead(members=2) if together else multum.Deep(members=2)
     counted = mlp.counts(method, 1.0)
     assert counted.work.together == together and counted.work.macs == counted.macs
@@ -58,3 +59,17 @@ def test_the_work_of_a_pass_is_followed(mlp, together: bool) -> None:
     multum.predict(ens, mlp.example)  # executors are tried at the first call
     measured = multum.metrics.speed.peak_bytes(ens, mlp.example)
     assert counted.peak == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_what_a_runtime_is_timed_for_is_the_prediction(mlp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(name)
+    ens = mlp.build(Deep(members=2), 1.0)
+    x = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    once = backends.backend_of(name)(ens, x)
+    assert 0 < once() < 60
+    monkeypatch.setattr(backends, "_seconds", lambda run: run())
+    answers = once()
+    arrays = answers if isinstance(answers, list) else list(answers.values())
+    probs = multum.predict(ens, x).probs.numpy()
+    assert any(a.shape == probs.shape and abs(a - probs).max() < 1e-5 for a in arrays)
