@@ -42,6 +42,20 @@ def test_prices_are_never_negative() -> None:
     assert (predictor.prices >= 0).all() and predictor.seconds("a", counts(5, 5)) >= 0
 
 
+def test_latency_grows_at_most_as_what_it_costs() -> None:
+    """A slope above 1 comes of noise, and would be multiplied by every candidate that is larger."""
+    seen = [counts(10, 0), counts(1000, 0)]
+    predictor = Predictor([("a", seen[0], 1e-6), ("a", seen[1], 1e-3)])
+    assert predictor.lines["a"][0] == 1.0
+    assert Predictor([("a", seen[0], 2e-6), ("a", seen[1], 1e-6)]).lines["a"][0] == 0.0
+
+
+def test_the_first_round_does_not_count() -> None:
+    calls = {"a": iter([9.0, 0.02, *[7.0], *[0.01] * 20]), "b": iter([9.0, 0.02, *[7.0], *[0.03] * 20])}
+    timed = seconds_of({name: each.__next__ for name, each in calls.items()})
+    assert timed == {"a": [0.01] * 20, "b": [0.03] * 20}  # as many as fit into SECONDS, after one that prepares
+
+
 def test_eager_times_every_ensemble_in_every_round(mlp) -> None:
     widths = {"a": 1.0, "b": 0.5}
     eager = BACKENDS["eager"]
