@@ -111,7 +111,7 @@ def test_a_task_that_ray_loses_fails_alone(ray: FakeRay, tmp_path: Path, monkeyp
 
 def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(ConfigError, match=r"must find the package ray; got .* Run pip install 'multum\[ray\]'"):
+    with pytest.raises(ConfigError, match=r"must find the package ray, .* Run pip install 'multum\[ray\]'"):
         next(pool.runner_for("ray", 1, None)(CELLS, tmp_path, 1, lambda cell: None))
 
 
