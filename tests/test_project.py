@@ -217,14 +217,15 @@ def test_importing_multum_and_the_command_line_brings_nothing_heavy() -> None:
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "[]\n", module
 
 
-def test_training_and_measuring_bring_neither_papers_nor_figures() -> None:
+def test_training_measuring_and_reading_data_bring_neither_papers_nor_figures() -> None:
     apart = ("EnsembleClassifier", "EnsembleRegressor", "compare", "export", "plan", "reproduce")
     names = [name for name in multum.__all__ if name not in apart]
-    code = f"import sys, multum; [getattr(multum, name) for name in {names}]; print(*sys.modules)"
+    light = ", ".join(["multum.data.sources", *(f"multum.figures.{name}" for name in ("formats", "palette"))])
+    code = f"import sys, multum; [getattr(multum, name) for name in {names}]; import {light}; print(*sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     loaded = set(ran.stdout.split())
     assert "torch" in loaded, ran.stderr
-    assert not loaded & {"pandas", "matplotlib", "sklearn", "lightning_fabric", "multum.papers"}
+    assert not loaded & {"pandas", "matplotlib", "sklearn", "PIL", "lightning_fabric", "multum.papers"}
 
 
 def test_public_names_are_what_type_checkers_see() -> None:

@@ -31,6 +31,12 @@ QUICK = {
 }
 
 
+@pytest.fixture
+def once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls are timed one by one, however short: what they take is no matter here."""
+    monkeypatch.setattr(benching, "LEAST", 0.0)
+
+
 class Work:
     """Calls that only move a clock, and tell a list when they are prepared and run."""
 
@@ -86,6 +92,7 @@ def test_every_round_times_each_once_in_an_order_of_its_own() -> None:
     assert rounds[0] == "".join(shuffled(3)(0, list("abcdef")))
 
 
+@pytest.mark.usefixtures("once")
 def test_ctrl_c_leaves_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     passes: list[int] = []
 
@@ -104,6 +111,7 @@ def test_ctrl_c_leaves_what_is_measured(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert json.loads((tmp_path / "bench.json").read_text())["rows"] == document["rows"]
 
 
+@pytest.mark.usefixtures("once")
 def test_a_stopped_benchmark_goes_on_with_its_next_group(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     group = benching._Job._group
 
@@ -124,8 +132,8 @@ def test_a_stopped_benchmark_goes_on_with_its_next_group(monkeypatch: pytest.Mon
     assert bench(**{**options, "seed": 1})["rows"][:2] != third["rows"][:2]
 
 
-def test_every_method_runs_in_both_modes_by_the_executors_that_make_a_difference(monkeypatch) -> None:
-    monkeypatch.setattr(benching, "LEAST", 0.0)
+@pytest.mark.usefixtures("once")
+def test_every_method_runs_in_both_modes_by_the_executors_that_make_a_difference() -> None:
     document = bench(**{**QUICK, "model": "small-cnn:thin=0.75", "rounds": 1, "batch": (4,)}, methods="all")
     assert document["left_out"] == []
     ways: dict[tuple[str, str], set[str]] = {}
@@ -141,6 +149,7 @@ def test_every_method_runs_in_both_modes_by_the_executors_that_make_a_difference
     assert swag["members"] == multum.Swag().members
 
 
+@pytest.mark.usefixtures("once")
 def test_backends_are_for_inference_and_auto_is_an_executor() -> None:
     options = {**QUICK, "rounds": 1, "backends": "optimized", "executors": "auto"}
     document = bench(**options, methods="deep:members=2,single")
@@ -164,6 +173,7 @@ def test_a_training_step_moves_weights_and_a_pass_does_not() -> None:
         assert all(p.grad is None for p in workshop._born(subject.method).parameters())
 
 
+@pytest.mark.usefixtures("once")
 def test_an_executor_that_disagrees_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     run = EXECUTORS["vmap"].run
     monkeypatch.setattr(EXECUTORS["vmap"], "run", lambda *args: 1.1 * run(*args))
@@ -173,6 +183,7 @@ def test_an_executor_that_disagrees_is_left_out(monkeypatch: pytest.MonkeyPatch)
     assert left_out["way"] == "vmap" and "agree" in left_out["reason"]
 
 
+@pytest.mark.usefixtures("once")
 def test_a_method_that_cannot_be_built_is_left_out_with_the_reason() -> None:
     document = bench(**QUICK, methods="masksembles", mode=("inference",))
     assert [row["name"] for row in document["rows"]] == [NETWORK]
@@ -181,6 +192,7 @@ def test_a_method_that_cannot_be_built_is_left_out_with_the_reason() -> None:
     assert "is left out" in markdown(document)
 
 
+@pytest.mark.usefixtures("once")
 def test_a_regression_and_a_table_take_the_shape_of_their_data() -> None:
     document = bench(
         None, methods="deep:members=2", executors="loop", data="diabetes", rounds=1, batch=(2,), memory=False
@@ -204,6 +216,7 @@ def test_a_process_that_fails_says_why() -> None:
     assert "Use mlp" in str(peak_memory(Setting("small-cnn", (64,)), Subject(NETWORK), INFERENCE, 2, 1))
 
 
+@pytest.mark.usefixtures("once")
 def test_the_files_hold_the_machine_and_the_rows(tmp_path: Path) -> None:
     document = bench(**QUICK, methods="single,packed", executors="loop", mode=("inference",), out=tmp_path)
     assert {path.name for path in tmp_path.iterdir()} == {"bench.json", "bench.md", "bench.png", "bench.svg"}

@@ -81,6 +81,9 @@ def test_what_a_regressor_says(regressor: EnsembleRegressor) -> None:
         assert np.mean((low <= y) & (y <= high)) >= coverage - 0.15
         widths.append((high - low).mean())
     assert widths[0] < widths[1]
+    _, uncalibrated = clone(regressor).set_params(calibrate=False).fit(X, y).predict_members(X, return_std=True)
+    np.testing.assert_allclose(stds, uncalibrated * regressor.temperature_)
+    assert abs(regressor.temperature_ - 1) > 0.01
 
 
 def test_several_targets() -> None:

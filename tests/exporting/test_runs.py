@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from exporting.alone import answers_alone
 from multum.cli import app
 from multum.data.sources import load_data
 from multum.errors import ConfigError, DataError, ExportError
+from multum.exporting import serving
 from multum.exporting.columns import TableCells, cells_of, codes_of_words, words_of_cells
 from multum.exporting.onnx_file import OnnxModel
 from multum.exporting.predicting import predict_frames
@@ -124,6 +127,37 @@ def test_spellings_of_missing_and_of_truth(shop):
     assert codes_of_words(columns["colour"])["NA"] == 3 and "NA" not in codes_of_words(columns["code"])
     member = codes_of_words(columns["member"])
     assert member["true"] == member["TRUE"] == member["True"] == 1 and member["false"] == 0
+
+
+def test_servers_get_their_folders(shop, tmp_path, monkeypatch):
+    about, asked = multum.exporting.describing.metadata(shop / "shop.onnx"), []
+
+    def export(run: Path, path: Path, **options: object) -> dict[str, object]:
+        asked.append((run, options))
+        shutil.copyfile(shop / "shop.onnx", path)
+        return about
+
+    monkeypatch.setattr(serving, "export", export)
+    monkeypatch.setattr(serving, "write_card", lambda run, to: to.write_text(f"of {run}"))
+    _, model = serving.write(shop / "run", tmp_path / "my shop", serve="triton", coverage=0.8)
+    assert model == tmp_path / "my shop" / "my_shop" / "1" / "model.onnx" and model.is_file()
+    assert asked == [(shop / "run", {"coverage": 0.8, "format": "onnx", "card": False})]
+    config = (model.parents[1] / "config.pbtxt").read_text()
+    assert '{ name: "colour", data_type: TYPE_STRING, dims: [1], reshape: { shape: [] } }' in config
+    assert '{ name: "probs", data_type: TYPE_FP32, dims: [2] }' in config and 'platform: "onnxruntime_onnx"' in config
+    opened = OnnxModel.open(model).session
+    batched = [value.name for value in (*opened.get_inputs(), *opened.get_outputs()) if value.name != "members"]
+    assert re.findall(r'{ name: "(.*?)"', config) == batched and len(batched) > 10  # members have no batch in front
+    assert "`my_shop`" in (tmp_path / "my shop" / "README.md").read_text()
+    assert (tmp_path / "my shop" / "CARD.md").read_text() == f"of {shop / 'run'}"
+
+    got, model = serving.write(shop / "run", tmp_path / "lit", serve="litserve", card=False)
+    assert got is about and sorted(path.name for path in (tmp_path / "lit").iterdir()) == [
+        *("README.md", "model.onnx", "requirements.txt", "server.py")
+    ]
+    row = json.loads(re.search(r"'{\"rows\": \[(.*)\]}'", (tmp_path / "lit" / "README.md").read_text())[1])
+    assert row == {"age": 0.0, "income": 0.0, "visits": 0.0, "colour": "blue", "code": "007", "member": "False"}
+    compile((tmp_path / "lit" / "server.py").read_text(), "server.py", "exec")
 
 
 def test_the_command_writes_and_predicts(shop, tmp_path):

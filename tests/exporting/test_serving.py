@@ -1,4 +1,4 @@
-"""Folders for servers: LitServe is started without multum and torch, and asked; Triton's files are looked at."""
+"""Folders for servers: LitServe is started without multum and torch, and asked; files are looked at in test_runs.py."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx
 import pandas as pd
 import pytest
 
@@ -39,17 +38,6 @@ def shop(tmp_path_factory) -> Path:
     name = f"csv:{folder / 'table.csv'}#target=left"
     job.train(name, "mlp:hidden=4", "deep:members=2", folder / "run", {"epochs": 1}, progress=False)
     return folder
-
-
-@pytest.mark.slow
-def test_triton_gets_a_model_folder(shop):
-    _, model = write(shop / "run", shop / "repository", serve="triton", card=False)
-    assert model == shop / "repository" / "repository" / "1" / "model.onnx"
-    config = (model.parents[1] / "config.pbtxt").read_text()
-    assert '{ name: "plan", data_type: TYPE_STRING, dims: [1], reshape: { shape: [] } }' in config
-    assert '{ name: "probs", data_type: TYPE_FP32, dims: [2] }' in config and 'platform: "onnxruntime_onnx"' in config
-    graph = onnx.load(model).graph
-    assert all(f'name: "{value.name}"' in config for value in (*graph.input, *graph.output))
 
 
 def test_what_no_server_can_be(tmp_path):

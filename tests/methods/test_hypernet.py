@@ -504,16 +504,19 @@ def test_scratch_births_at_the_start_around_one_base(fields):
         ens.method.give_birth(ens)
 
 
+ABLATIONS = [
+    ({}, {"embedding", "norm", "bias", "head"}),
+    ({"norm": "shared"}, {"embedding", "head"}),
+    ({"ablation": "LL"}, {"head"}),
+    ({"ablation": "LL+BN"}, {"norm", "bias", "head"}),
+    ({"ablation": "scratch"}, {"embedding", "norm", "bias", "head"}),
+    ({"ablation": "scratch", "norm": "shared"}, {"embedding", "head"}),
+]
+
+
 @pytest.mark.parametrize(
     ("fields", "own"),
-    [
-        ({}, {"embedding", "norm", "bias", "head"}),
-        ({"norm": "shared"}, {"embedding", "head"}),
-        ({"ablation": "LL"}, {"head"}),
-        ({"ablation": "LL+BN"}, {"norm", "bias", "head"}),
-        ({"ablation": "scratch"}, {"embedding", "norm", "bias", "head"}),
-        ({"ablation": "scratch", "norm": "shared"}, {"embedding", "head"}),
-    ],
+    ABLATIONS,
     # A set prints in another order in every process, and parallel workers must agree on names.
     ids=lambda value: str(sorted(value) if isinstance(value, set) else value),
 )
@@ -528,6 +531,13 @@ def test_ablations_own_what_they_say(fields, own):
     assert all(kinds.values()) and set(ens.own) == set().union(*(kinds[kind] for kind in own))
     out = ens.eval()(x)
     assert not torch.allclose(out[0], out[1])
+
+
+# The contract checks "scratch" and what is born of it.
+@pytest.mark.parametrize("fields", grid([fields for fields, _ in ABLATIONS], always=[{"ablation": "LL+BN"}]), ids=str)
+def test_the_checker_finds_nothing_in_an_ablation(fields):
+    ens, x = grown("small-cnn", **fields)
+    multum.check(ens, x, verbose=False)
 
 
 # -- training ----------------------------------------------------------------------------------------------------------

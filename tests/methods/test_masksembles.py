@@ -396,6 +396,12 @@ def test_every_kind_of_layer_takes_fewer_channels(name: str, where: str) -> None
     assert any(size(member) < size(net) for member in members)
 
 
+@pytest.mark.parametrize(("name", "where"), grid(itertools.product(SECOND, ["outputs", "inputs"]), always=[]))
+def test_the_checker_finds_nothing_in_a_kind_of_layer(name: str, where: str) -> None:
+    net, x = Chain(F.relu, SECOND[name][0]()), random(3, 4, 6, 6).float()
+    multum.check(ensemble(net, x, where=where, seed=3), x, verbose=False)
+
+
 def test_a_head_of_zeros_proves_nothing() -> None:
     torch.manual_seed(0)
     net, x = Chain(torch.sigmoid).double(), random(3, 4, 6, 6)

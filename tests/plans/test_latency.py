@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
-from multum.methods import Single
+import multum
+from multum.methods import Deep, Single
+from multum.plans import backends
 from multum.plans.backends import BACKENDS
 from multum.plans.counting import Counts, Work
 from multum.plans.measuring import Predictor, seconds_of
@@ -39,6 +42,20 @@ def test_prices_are_never_negative() -> None:
     assert (predictor.prices >= 0).all() and predictor.seconds("a", counts(5, 5)) >= 0
 
 
+def test_latency_grows_at_most_as_what_it_costs() -> None:
+    """A slope above 1 comes of noise, and would be multiplied by every candidate that is larger."""
+    seen = [counts(10, 0), counts(1000, 0)]
+    predictor = Predictor([("a", seen[0], 1e-6), ("a", seen[1], 1e-3)])
+    assert predictor.lines["a"][0] == 1.0
+    assert Predictor([("a", seen[0], 2e-6), ("a", seen[1], 1e-6)]).lines["a"][0] == 0.0
+
+
+def test_the_first_round_does_not_count() -> None:
+    calls = {"a": iter([9.0, 0.02, *[7.0], *[0.01] * 20]), "b": iter([9.0, 0.02, *[7.0], *[0.03] * 20])}
+    timed = seconds_of({name: each.__next__ for name, each in calls.items()})
+    assert timed == {"a": [0.01] * 20, "b": [0.03] * 20}  # as many as fit into SECONDS, after one that prepares
+
+
 def test_eager_times_every_ensemble_in_every_round(mlp) -> None:
     widths = {"a": 1.0, "b": 0.5}
     eager = BACKENDS["eager"]
@@ -48,8 +65,6 @@ def test_eager_times_every_ensemble_in_every_round(mlp) -> None:
 
 @pytest.mark.parametrize("together", [False, True])
 def test_the_work_of_a_pass_is_followed(mlp, together: bool) -> None:
-    import multum
-
     method = multum.Multihead(members=2) if together else multum.Deep(members=2)
     counted = mlp.counts(method, 1.0)
     assert counted.work.together == together and counted.work.macs == counted.macs
@@ -58,3 +73,17 @@ def test_the_work_of_a_pass_is_followed(mlp, together: bool) -> None:
     multum.predict(ens, mlp.example)  # executors are tried at the first call
     measured = multum.metrics.speed.peak_bytes(ens, mlp.example)
     assert counted.peak == pytest.approx(measured, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["onnxruntime", "openvino"])
+def test_what_a_runtime_is_timed_for_is_the_prediction(mlp, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip(name)
+    ens = mlp.build(Deep(members=2), 1.0)
+    x = torch.randn(3, 20, generator=torch.Generator().manual_seed(0))
+    once = backends.backend_of(name)(ens, x)
+    assert 0 < once() < 60
+    monkeypatch.setattr(backends, "_seconds", lambda run: run())
+    answers = once()
+    arrays = answers if isinstance(answers, list) else list(answers.values())
+    probs = multum.predict(ens, x).probs.numpy()
+    assert any(a.shape == probs.shape and abs(a - probs).max() < 1e-5 for a in arrays)

@@ -40,9 +40,10 @@ def peak_memory(setting: Setting, subject: Subject, mode: str, batch: int, threa
     except EOFError:
         process.join()
         return f"its process ended with code {process.exitcode}; out of memory is the usual cause"
+    except BaseException:  # Ctrl-C
+        process.terminate()
+        raise
     finally:
-        if process.is_alive():
-            process.terminate()
         process.join()
 
 

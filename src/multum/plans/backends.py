@@ -45,6 +45,7 @@ def _openvino(ensemble: Ensemble, x: Any) -> Callable[[], float]:
     import openvino
 
     settings = {"INFERENCE_NUM_THREADS": torch.get_num_threads(), "PERFORMANCE_HINT": "LATENCY"}
+    settings["INFERENCE_PRECISION_HINT"] = "f32"  # bfloat16 is its choice where a processor has it
     core = openvino.Core()
     compiled = core.compile_model(core.read_model(io.BytesIO(_file(ensemble, x))), "CPU", settings)
     fed = _arrays(x)
