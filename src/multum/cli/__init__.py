@@ -13,8 +13,9 @@ from typer import Option
 from ..errors import ConfigError, MultumError
 from ..memory import keep_memory
 from ..version import __version__
-from .comparing import compare, methods
+from .comparing import compare
 from .costs import bench, plan
+from .listing import errors, methods
 from .output import log, show
 from .papers import reproduce
 from .runs import evaluate, predict, train
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # drawing help with rich takes longer than everything else before it
     pretty_exceptions_enable=False,
 )
-for command in (compare, train, evaluate, predict, export, bench, plan, card, reproduce, methods):
+for command in (compare, train, evaluate, predict, export, bench, plan, card, reproduce, methods, errors):
     app.command()(command)
 
 
@@ -71,6 +72,6 @@ def main() -> None:
 
         if log.isEnabledFor(logging.INFO):
             traceback.print_exc()
-        more = (f"\ndocumentation: docs/{error.page}.md", "dim")
+        more = (f"\nmore: multum errors {error.kind}".rstrip(), "dim")
         show(Text.assemble(("error", "red"), f": {error}", more), wrap=False, stderr=True)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Which ensemble: `multum compare`, and the methods there are."""
+"""Which ensemble: `multum compare`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..parsing import assignments
 from .options import Address, DataName, Json, ModelName, On, Settings, Threads
 from .output import print_json, show, stoppable, typed, watched, without
 
-__all__ = ["compare", "methods"]
+__all__ = ["compare"]
 
 
 def compare(
@@ -80,23 +80,3 @@ def compare(
         show("", *reports.model_lines(document), f"report: {out / 'report.html'}", wrap=False)
     if any(part["status"] != "done" for part in [*document["rows"], document["final"]] if part is not None):
         raise typer.Exit(1)
-
-
-def methods(
-    as_json: Json = False,
-) -> None:
-    """List every method with its fields.
-
-    Example: multum methods
-    """
-    from ..figures.tables import text_table
-    from ..methods import catalogue
-
-    if as_json:
-        print_json(catalogue())
-        return
-    rows = [
-        [e["name"], e["summary"], "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in e["fields"])]
-        for e in catalogue()
-    ]
-    show(text_table(["name", "what it is", "fields"], rows, row_lines=True))
