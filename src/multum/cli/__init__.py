@@ -43,17 +43,15 @@ def root(
     version: Annotated[
         bool, Option("--version", help="Print the version.", callback=print_version, is_eager=True)
     ] = False,
-    quiet: Annotated[bool, Option("--quiet", help="Print results and errors alone: no progress, no remarks.")] = False,
-    verbose: Annotated[
-        bool, Option("--verbose", help="Also print what is decided on the way, and tracebacks.")
-    ] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Print only results and errors: no progress, no remarks.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Also print intermediate decisions, and tracebacks.")] = False,
 ) -> None:
     """Any PyTorch network as an ensemble, at about the price of one network.
 
     compare answers which ensemble suits your data and your budget, and writes a report. train
-    makes one ensemble, evaluate measures what its uncertainty is worth, and predict uses it.
+    makes one ensemble, evaluate measures it, predict uses it, and export writes it as one file.
 
-    Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 success,
+    Long jobs show their progress, survive Ctrl-C and kill -9, and resume with the same command. Exit codes: 0 success,
     1 some methods of a comparison failed, 2 an invalid command or data, 130 stopped.
     """
     if quiet and verbose:

@@ -17,7 +17,7 @@ __all__ = ["errors", "methods"]
 def methods(
     as_json: Json = False,
 ) -> None:
-    """List every method with its fields.
+    """List all methods and their fields.
 
     Example: multum methods
     """
