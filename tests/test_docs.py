@@ -247,6 +247,15 @@ def test_notebooks_run(notebook: str, tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.onnx"))
 
 
+@pytest.mark.slow
+def test_the_example_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "active_learning.py"), "--seeds", "2", "--epochs", "1"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    labelled = [int(line.split()[0]) for line in ran.stdout.splitlines()[1:]]
+    assert labelled == [40, 80, 120, 160, 200, 240]
+
+
 def test_every_page_is_in_the_navigation_once() -> None:
     pages = in_navigation(SITE["nav"])
     assert len(set(pages)) == len(pages)
