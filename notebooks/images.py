@@ -13,8 +13,9 @@
 # %% [markdown]
 # # Images, from loading to the exported model
 #
-# Handwritten digits, a network of our own, and two classes that the ensemble has never seen: does it know that it does
-# not know them?
+# Handwritten digits, our own network, and two classes that the ensemble has never seen: does it notice that it does not
+# know them? Run this file with `python notebooks/images.py`, or convert it to a notebook with
+# `jupytext --to ipynb notebooks/images.py`. It needs the extra `onnx`.
 
 # %%
 import numpy
@@ -30,7 +31,7 @@ print(data.outputs, "classes,", len(data.train), "training and", len(data.test),
 
 
 # %% [markdown]
-# ## A network of our own
+# ## Our own network
 
 
 # %%
@@ -53,7 +54,7 @@ for name, each in (("one network", one), ("packed", ens)):
     print(f"{name}: {cost.params:,} parameters, {cost.macs:,} mult-adds")
 
 # %% [markdown]
-# ## Train both in the same way
+# ## Train one network and the ensemble with the same recipe
 
 # %%
 recipe = multum.Recipe(epochs=15, lr=0.01)
@@ -63,7 +64,7 @@ for name, each in (("one network", one), ("packed", ens)):
     print(name, {metric: round(scores[metric], 4) for metric in ("accuracy", "nll", "ece")})
 
 # %% [markdown]
-# ## What it has never seen
+# ## Classes that it has never seen
 
 # %%
 ens.eval()
@@ -73,7 +74,7 @@ for score in ("entropy", "mutual_information"):
     print(f"AUROC by {score}: {metrics.auroc(getattr(known, score), getattr(unknown, score)):.3f}")
 
 # %% [markdown]
-# ## One file, and the same answers
+# ## Export, and compare the answers
 
 # %%
 import onnxruntime
@@ -89,6 +90,6 @@ answers = dict(
     )
 )
 print(
-    "largest difference of probabilities:",
+    "largest difference between probabilities:",
     float(numpy.abs(answers["probs"] - multum.predict(ens, x).probs.numpy()).max()),
 )

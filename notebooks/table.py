@@ -13,9 +13,9 @@
 # %% [markdown]
 # # A table, from loading to the exported model
 #
-# Which cells are malignant? 569 rows of measurements. We want probabilities that hold, an answer "I do not know", and
-# one file that runs without Python's training stack. `jupytext --to ipynb notebooks/table.py` makes a notebook of this
-# file; `python notebooks/table.py` runs it.
+# Which cells are malignant? We have 569 rows of measurements, and want calibrated probabilities, an ensemble that
+# abstains when it is uncertain, and one file that runs without PyTorch. Run this file with `python notebooks/table.py`,
+# or convert it to a notebook with `jupytext --to ipynb notebooks/table.py`. It needs the extra `onnx`.
 
 # %%
 import csv
@@ -36,7 +36,7 @@ print(table.shape, dict(table.diagnosis.value_counts()))
 # %% [markdown]
 # ## Which method?
 #
-# A short comparison: three methods, two seeds, no tuning. For an answer you would act on leave `seeds`, `tune` and
+# A quick comparison: three methods, two seeds, no tuning. For a result you can rely on, leave `seeds`, `tune` and
 # `epochs` at their defaults.
 
 # %%
@@ -50,12 +50,12 @@ document = multum.compare(
     epochs=15,
     shift="none",
 )
-print(document["advice"])
+print(document["advice"]["sentence"])
 
 # %% [markdown]
-# ## Train one, and calibrate it
+# ## Train and calibrate
 #
-# Estimators scale numbers, hold out a part, and fit a temperature on it.
+# The scikit-learn estimator scales numbers, holds out examples, and fits a temperature on them.
 
 # %%
 columns = [name for name in table.columns if name != "diagnosis"]
@@ -66,24 +66,26 @@ model = multum.EnsembleClassifier(method="packed", members=4, epochs=30, random_
 print(f"accuracy on 100 later rows: {model.score(later[columns], later.diagnosis):.3f}, T = {model.temperature_:.2f}")
 
 # %% [markdown]
-# ## What is its uncertainty worth?
+# ## How good is the uncertainty?
 #
-# The surer half should be wrong less often than the rest, and 90 % sets should hold the truth in about 90 % of cases.
+# The more confident half of the predictions should contain fewer errors than the other half, and prediction sets with a
+# target of 90 % should contain the true class in about 90 % of cases.
 
 # %%
 probs = model.predict_proba(later[columns])
 wrong = model.predict(later[columns]) != later.diagnosis.to_numpy()
 order = numpy.argsort(-probs.max(1))
-print(f"wrong: {wrong[order[:50]].mean():.2f} of the surer half, {wrong[order[50:]].mean():.2f} of the other")
+print(f"error rate: {wrong[order[:50]].mean():.2f} in the confident half, {wrong[order[50:]].mean():.2f} in the other")
 sets = model.predict_set(later[columns], coverage=0.9)
 truth = numpy.searchsorted(model.classes_, later.diagnosis)
-print(f"sets hold the truth in {sets[numpy.arange(100), truth].mean():.2f}, mean size {sets.sum(1).mean():.2f}")
+print(f"coverage of the sets: {sets[numpy.arange(100), truth].mean():.2f}, mean size {sets.sum(1).mean():.2f}")
 print(pandas.DataFrame(model.uncertainty(later[columns][:3])._asdict()).round(4))
 
 # %% [markdown]
-# ## One file
+# ## Export
 #
-# A run folder exports with its preparation: columns of the csv go in as they are.
+# A run folder (here from Python; on the command line `multum train`) is exported together with its preprocessing, so that
+# the exported file takes the columns of the csv as they are.
 
 # %%
 from multum.runs.train import train
@@ -103,4 +105,4 @@ answers = dict(zip(names, session.run(names, inputs), strict=True))
 answered = ~answers["abstain"]
 classes = multum.exporting.describing.metadata("cells.onnx")["classes"]
 right = numpy.array([classes[label] == row["diagnosis"] for label, row in zip(answers["labels"], rows, strict=True)])
-print(f"answers {answered.mean():.2f} of the rows, right on {right[answered].mean():.3f} of these")
+print(f"answers {answered.mean():.0%} of the rows, with an accuracy of {right[answered].mean():.3f}")

@@ -207,6 +207,19 @@ def test_a_stopped_comparison_says_how_to_go_on(multum, monkeypatch: pytest.Monk
     assert found == code and "the same command goes on from here" in err
 
 
+def test_an_error_names_its_explanation_which_needs_no_file(multum) -> None:
+    from multum.errors import PAGES
+
+    _, err, code = multum("train", "--data", "nothing")
+    assert code == 2 and err.endswith("\nmore: multum errors DataError\n")
+    explained, _, _ = multum("errors", "DataError")
+    assert explained.startswith("DataError\nA data set is missing") and "csv:FILE#target=COLUMN" in explained
+    everything, _, _ = multum("errors")
+    assert [line for line in everything.splitlines() if line in PAGES] == list(PAGES)
+    _, err, code = multum("errors", "DatError")
+    assert code == 2 and "Did you mean DataError" in err
+
+
 def test_the_version(multum) -> None:
     assert multum("--version") == (f"multum {library.__version__}\n", "", 0)
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
+import itertools
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -125,6 +129,115 @@ def test_the_blocks_of_a_page_run(page: str, tmp_path: Path) -> None:
     assert ran.returncode == 0, ran.stderr
 
 
+# Python that no page runs when the site is built, and why.
+NOT_RUN_BY_THE_SITE = {
+    "training.md": "run by tests/training/test_course.py",
+    "exports.md": "calls on a run folder and on files of it, which tests/exporting makes; start/csv.md runs the same",
+}
+
+
+def fenced(text: str) -> list[tuple[str, str, str]]:
+    """Language, options and code of every block."""
+    return re.findall(r"^```(\w*)(.*)\n((?:.*\n)*?)```$", text, re.M)
+
+
+def test_every_block_is_run_or_is_named_here() -> None:
+    plain = {}
+    for page in sorted(DOCS.rglob("*.md")):
+        for language, options, code in fenced(page.read_text()):
+            assert language in ("python", "sh", ""), f"{page}: {language}"
+            if language == "python" and 'exec="on"' not in options:
+                plain.setdefault(str(page.relative_to(DOCS)), []).append(code)
+    assert plain.keys() == NOT_RUN_BY_THE_SITE.keys()
+    for code in (c for blocks in plain.values() for c in blocks):
+        compile(code, "block", "exec")
+        for names in re.findall(r"\bmultum((?:\.\w+)+)", code):
+            value: Any = multum
+            for name in names.split(".")[1:]:
+                value = getattr(value, name, None) or importlib.import_module(f"{value.__name__}.{name}")
+
+
+def commands() -> list[tuple[str, list[str]]]:
+    """Every command of multum that a page shows in a block of shell, run or not, with its page."""
+    shown = []
+    for page in [ROOT / "README.md", ROOT / "CHANGELOG.md", *DOCS.rglob("*.md")]:
+        for language, _, code in fenced(page.read_text()):
+            lines = code.replace("\\\n", " ").splitlines() if language == "sh" else []
+            for words in (shlex.split(line, comments=True) for line in lines):
+                if "multum" in words:
+                    after = itertools.takewhile(
+                        lambda w: w not in ("|", "||", "&&"), words[words.index("multum") + 1 :]
+                    )
+                    shown.append((str(page.relative_to(ROOT)), [w for w in after if w not in ("--quiet", "--verbose")]))
+    return shown
+
+
+def test_commands_on_the_pages_are_those_of_the_command_line() -> None:
+    import typer
+
+    from multum import cli
+
+    group: Any = typer.main.get_command(cli.app)
+    shown = [(page, words) for page, words in commands() if words != ["--version"]]
+    assert len(shown) > 40
+    for page, (name, *arguments) in shown:
+        command = group.commands[name]
+        try:
+            command.make_parser(typer.Context(command)).parse_args(args=arguments)
+        except Exception as error:
+            raise AssertionError(f"{page}: multum {shlex.join([name, *arguments])}") from error
+
+
+# What pages claim: sentences that are typed by hand say what they stand on, and their numbers are those of the results.
+
+CLAIMS = ("*By design:*", "*Measured:*", "*Paper:*")
+
+
+def paragraphs(text: str) -> list[str]:
+    """Paragraphs and points of a list, without code."""
+    text = re.sub(r"^```(?:.*\n)*?```$", "", text, flags=re.M)
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=- )", text) if part.strip()]
+
+
+def numbers_of(page: Path) -> set[str]:
+    """What stands on a page of results and in its JSON, as strings of digits, rounded in every way a sentence may."""
+    said = set(re.findall(r"\d+(?:\.\d+)?", page.read_text().replace(",", "")))
+    if page.with_suffix(".json").exists():
+        for value in re.findall(r"-?\d+\.\d+(?:e-?\d+)?", page.with_suffix(".json").read_text()):
+            said |= {f"{abs(float(value)) * scale:.{digits}f}" for scale in (1, 100) for digits in range(5)}
+    return said
+
+
+@pytest.mark.parametrize("name", multum.methods.METHODS)
+def test_when_a_method_helps_says_what_it_stands_on(name: str) -> None:
+    section = re.search(r"^## When it helps\n(.*?)^## ", (DOCS / "methods" / f"{name}.md").read_text(), re.M | re.S)
+    assert section is not None
+    points = [point for point in paragraphs(section[1]) if point.startswith("- ")]
+    assert points
+    for point in points:
+        assert point[2:].startswith(CLAIMS), point
+        assert ("../results/" in point or "../benchmarks.md" in point) == point.startswith("- *Measured:*"), point
+        numbers = re.findall(r"\d+\.?\d* %", point)
+        assert not numbers or point.startswith("- *Measured:*"), f"a number without a result: {point}"
+
+
+def test_numbers_beside_a_link_to_results_are_on_that_page() -> None:
+    checked = 0
+    for page in DOCS.rglob("*.md"):
+        if page.is_relative_to(DOCS / "results") or page.name in ("benchmarks.md", "exports.md"):
+            continue
+        for part in paragraphs(page.read_text()):
+            links = re.findall(r"\]\(((?:\.\./)*results/[\w/-]+\.md)", part)
+            plain = re.sub(r"\]\([^)]*\)|`[^`]*`|\d+x\b|wrn-[\d-]+|WRN-[\d-]+|CIFAR-\d+|[A-Za-z]+_\w+", " ", part)
+            plain = re.sub(r"(?:Table|Figure)s? \d+(?: (?:and|to) \d+)?", " ", plain).replace(",", "")
+            numbers = re.findall(r"(?<![\w.])\d+\.\d+|(?<![\w.])\d+(?= %)", plain)
+            if links and numbers:
+                known = set().union(*(numbers_of((page.parent / link).resolve()) for link in links))
+                assert set(numbers) <= known, (str(page.relative_to(DOCS)), sorted(set(numbers) - known), part)
+                checked += len(numbers)
+    assert checked > 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("notebook", ["table.py", "images.py"])
 def test_notebooks_run(notebook: str, tmp_path: Path) -> None:
@@ -132,6 +245,15 @@ def test_notebooks_run(notebook: str, tmp_path: Path) -> None:
     ran = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
     assert ran.returncode == 0, ran.stderr
     assert list(tmp_path.glob("*.onnx"))
+
+
+@pytest.mark.slow
+def test_the_example_runs(tmp_path: Path) -> None:
+    command = [sys.executable, str(ROOT / "examples" / "active_learning.py"), "--seeds", "2", "--epochs", "1"]
+    ran = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    labelled = [int(line.split()[0]) for line in ran.stdout.splitlines()[1:]]
+    assert labelled == [40, 80, 120, 160, 200, 240]
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
@@ -192,11 +314,14 @@ def test_every_error_has_a_page() -> None:
     for name, page in PAGES.items():
         assert (DOCS / f"{page}.md").exists(), name
     assert multum.errors.DataError("x").page == "data" and MultumError("x").page == "reference/errors"
+    explained = re.findall(r"^## (\w+)\n\n(.+)", generated("reference").errors(), re.M)
+    assert dict(explained) == {name: inspect.getdoc(kind).partition("\n")[0] for name, kind in kinds.items()}  # type: ignore[union-attr]
 
 
 def test_the_readme_is_short_and_its_links_lead_somewhere() -> None:
     readme = (ROOT / "README.md").read_text()
     assert len(readme.splitlines()) < 120
+    assert f"runs {len(multum.papers.catalogue())} tables and figures again" in readme
     for link in re.findall(r"\]\(([^)#]+)\)", readme):
         assert (ROOT / link).exists(), link
 

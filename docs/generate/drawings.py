@@ -173,7 +173,7 @@ def _schedule(method: Any, y: float, epochs: int = 40, per_epoch: int = 10) -> l
     rates = [method.learning_rate(cosine[s], s, steps, per_epoch, 1.0) for s in range(steps)]
     top = max(rates)
     points = [(LEFT + width * s / steps, y + high * (1 - rate / top)) for s, rate in enumerate(rates)]
-    shapes = [svg.text(LEFT - 24, y + high / 2, "step size", "", "end"), svg.polyline(points, "rate")]
+    shapes = [svg.text(LEFT - 8, y + high / 2, "learning rate", "", "end"), svg.polyline(points, "rate")]
     shapes.append(svg.line(LEFT, y + high, LEFT + width, y + high, "axis"))
     shapes.append(svg.text(LEFT + width, y + high + 16, f"{epochs} epochs of one training run", "quiet", "end"))
     birth = method.birth_after(epochs)
@@ -186,7 +186,7 @@ def _schedule(method: Any, y: float, epochs: int = 40, per_epoch: int = 10) -> l
         )
     if birth is not None:
         shapes.append(svg.line(LEFT + width * birth / epochs, y, LEFT + width * birth / epochs, y + high, "axis"))
-        shapes.append(svg.text(LEFT + width * birth / epochs + 8, y + 10, "members are born", "quiet"))
+        shapes.append(svg.text(LEFT + width * birth / epochs + 8, y + 10, "members are created", "quiet"))
     return shapes
 
 
@@ -196,6 +196,6 @@ def _legend(y: float, ensemble: bool) -> list[str]:
         shapes += [svg.rect(LEFT + 90, y - 10, 14, 12, "solid own0"), svg.text(LEFT + 110, y, "a member's own")]
         shapes += [
             svg.rect(LEFT + 230, y - 10, 14, 12, "made own0"),
-            svg.text(LEFT + 250, y, "computed or drawn, not stored"),
+            svg.text(LEFT + 250, y, "computed or sampled, not stored"),
         ]
     return shapes

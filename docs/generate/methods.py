@@ -26,13 +26,13 @@ def about(name: str) -> str:
     """Paper, equation and shape, as the method's file has them; its first paragraph is the page's own."""
     lines = _doc(name).partition("\n\n")[2].splitlines()
     words = "\n".join(line if line.startswith("    ") else _cell(line) for line in lines)
-    return re.sub(r"docs/(results/[\w/-]+\.md)", r"[what came out](../\1)", words)
+    return re.sub(r"docs/(results/[\w/-]+\.md)", r"[our results](../\1)", words)
 
 
 def fields(name: str) -> str:
     """The fields of a method, as Markdown."""
     entry = next(entry for entry in catalogue() if entry["name"] == name)
-    lines = ["| field | default | meaning |", "|---|---|---|"]
+    lines = ["| Field | Default | Meaning |", "|---|---|---|"]
     for f in entry["fields"]:
         default = "+".join(map(str, f["default"])) if isinstance(f["default"], list) else f["default"]
         shown = f"`{default}`" if default != "" else "none"
@@ -58,7 +58,7 @@ def _count(name: str) -> tuple[int, int, int]:
 def costs(*names: str) -> str:
     """Members, parameters and mult-adds with the default fields, counted on one network, as Markdown."""
     _, params, macs = _count("single")
-    lines = ["| method | members | parameters | mult-adds of a prediction |", "|---|---:|---:|---:|"]
+    lines = ["| Method | Members | Parameters | Mult-adds per prediction |", "|---|---:|---:|---:|"]
     for name in names or METHODS:
         members, own_params, own_macs = _count(name)
         lines.append(
@@ -66,13 +66,13 @@ def costs(*names: str) -> str:
             f"| {own_macs / 1e6:,.0f} M ({own_macs / macs:.2f}x) |"
         )
     return "\n".join(
-        [*lines, "", f"Counted by `multum.cost` on `{BASE}` for 3x32x32 images and 10 classes, default fields."]
+        [*lines, "", f"Counted by `multum.cost` on `{BASE}` with 3x32x32 images, 10 classes and default fields."]
     )
 
 
 def table() -> str:
     """Every method of the registry with its first sentence, as Markdown."""
-    lines = ["| method | idea |", "|---|---|"]
+    lines = ["| Method | Idea |", "|---|---|"]
     for entry in catalogue():
         page = f"{entry['name']}.md"
         lines.append(f"| [{entry['class']}]({page}) | {entry['summary'].partition(': ')[2].rstrip('.')} |")

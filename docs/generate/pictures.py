@@ -29,7 +29,7 @@ def trained() -> dict[str, Any]:
     net = multum.models.build("cnn", classes=data.outputs, in_channels=1)
     ens = multum.ensemble(net, multum.Deep(members=4), example=data.example(), seed=0)
     few = data.prepare(data.train.x[:200]), data.train.y[:200]
-    multum.fit(ens, few, multum.Recipe(epochs=6, lr=0.005), warn=False)
+    multum.fit(ens, few, multum.Recipe(epochs=12, lr=0.01), warn=False)
     ens.eval()
     x, y = data.prepare(data.test.x), data.test.y
     known, strange = multum.predict(ens, x), multum.predict(ens, data.prepare(other.test.x))
@@ -60,13 +60,13 @@ def likelihood() -> str:
     here = trained()
     true = here["known"].probs.gather(1, here["y"][:, None]).flatten()
     axes.plot(true, -true.log(), "o", color=ORANGE, alpha=0.4, markersize=3, label=f"{len(true)} examples")
-    axes.axhline(-true.log().mean(), color=GREEN, linewidth=1, label="their mean: the NLL")
+    axes.axhline(-true.log().mean(), color=GREEN, linewidth=1, label="mean: the NLL")
     axes.legend(frameon=False)
     return _svg(figure)
 
 
 def calibration() -> str:
-    figure, axes = _axes("confidence", "share that is right")
+    figure, axes = _axes("confidence", "accuracy")
     here = trained()
     curve = metrics.reliability_curve(here["known"].confidence, here["right"], bins=8, adaptive=True)
     axes.plot([0, 1], [0, 1], color=INK, linewidth=0.8, linestyle=":")
@@ -77,11 +77,11 @@ def calibration() -> str:
 
 
 def ood() -> str:
-    figure, axes = _axes("entropy of the prediction (nats)", "examples (share)")
+    figure, axes = _axes("entropy of the prediction (nats)", "share of examples")
     here = trained()
     known, strange = here["known"].entropy, here["strange"].entropy
     bins = torch.linspace(0, float(torch.cat([known, strange]).max()), 25).tolist()
-    for values, colour, name in ((known, BLUE, "0 to 7, known"), (strange, ORANGE, "8 and 9, never seen")):
+    for values, colour, name in ((known, BLUE, "0 to 7: in-distribution"), (strange, ORANGE, "8 and 9: OOD")):
         axes.hist(
             values, bins=bins, weights=torch.full_like(values, 1 / len(values)), color=colour, alpha=0.55, label=name
         )
@@ -91,17 +91,19 @@ def ood() -> str:
 
 
 def selective() -> str:
-    figure, axes = _axes("coverage: share that is answered", "risk: share wrong of these")
+    figure, axes = _axes("coverage: share of examples answered", "risk: error rate among these")
     here = trained()
     curve = metrics.risk_coverage(here["known"].confidence, here["right"])
     axes.plot(curve.coverage, curve.risk, color=BLUE, label=f"AURC {curve.aurc:.4f}")
-    axes.axhline(float(1 - here["right"].float().mean()), color=ORANGE, linewidth=1, linestyle="--", label="at random")
+    axes.axhline(
+        float(1 - here["right"].float().mean()), color=ORANGE, linewidth=1, linestyle="--", label="abstaining at random"
+    )
     axes.legend(frameon=False)
     return _svg(figure)
 
 
 def conformal() -> str:
-    figure, axes = _axes("wanted coverage", "share of sets that hold the truth")
+    figure, axes = _axes("target coverage", "actual coverage")
     here = trained()
     probs, y = here["known"].probs, here["y"]
     half = len(y) // 2
@@ -115,14 +117,14 @@ def conformal() -> str:
     axes.plot(levels, held, "o-", color=BLUE)
     for level, share, size in zip(levels, held, sizes, strict=True):
         axes.annotate(f"{size:.2f}", (level, share), textcoords="offset points", xytext=(0, 6), ha="center", fontsize=8)
-    axes.set_title("numbers: mean size of a set", fontsize=9)
+    axes.set_title("labels: mean set size", fontsize=9)
     return _svg(figure)
 
 
 def disagreement() -> str:
-    figure, axes = _axes("members' mean entropy (noise of the data)", "mutual information")
+    figure, axes = _axes("mean entropy of members (aleatoric)", "mutual information (epistemic)")
     here = trained()
-    for prediction, colour, name in ((here["known"], BLUE, "known"), (here["strange"], ORANGE, "never seen")):
+    for prediction, colour, name in ((here["known"], BLUE, "in-distribution"), (here["strange"], ORANGE, "OOD")):
         mutual = prediction.mutual_information
         axes.plot(prediction.entropy - mutual, mutual, "o", color=colour, alpha=0.45, markersize=3, label=name)
     axes.legend(frameon=False)

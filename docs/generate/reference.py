@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import multum
 
 __all__ = ["command_line", "errors", "names"]
+
+DOCS = Path(__file__).parents[1]
 
 
 def command_line() -> str:
@@ -20,7 +23,7 @@ def command_line() -> str:
     parts = []
     for name, command in group.commands.items():
         parts.append(f"## multum {name}\n\n{_paragraphs(command.help or '')}\n")
-        parts.append("| argument or option | default | meaning |\n|---|---|---|")
+        parts.append("| Argument or option | Default | Meaning |\n|---|---|---|")
         for p in command.params:
             if p.name == "help":
                 continue
@@ -44,7 +47,7 @@ def _paragraphs(help_text: str) -> str:
 
 def names() -> str:
     """A line for every public name, as Markdown."""
-    lines = ["| name | what it is |", "|---|---|"]
+    lines = ["| Name | Description |", "|---|---|"]
     for name in multum.__all__:
         value = getattr(multum, name)
         if name != "__version__":
@@ -65,12 +68,12 @@ def documented() -> str:
 
 
 def errors() -> str:
-    """Every error with what it says about itself and the page that explains it, as Markdown."""
+    """Every error as `multum errors` explains it, with the page that has more, as Markdown."""
     from multum.errors import PAGES
 
-    lines = ["| error | raised where | page |", "|---|---|---|"]
+    parts = []
     for name, page in PAGES.items():
-        kind = getattr(multum.errors, name)
-        first = (inspect.getdoc(kind) or "").partition("\n")[0].rstrip(".")
-        lines.append(f"| `{name}` | {first} | [{page}](../{page}.md) |")
-    return "\n".join(lines)
+        title = (DOCS / f"{page}.md").read_text().partition("\n")[0].removeprefix("# ")
+        explained = inspect.getdoc(getattr(multum.errors, name))
+        parts.append(f"## {name}\n\n{explained}\n\nSee also: [{title}](../{page}.md).\n")
+    return "\n".join(parts)

@@ -14,6 +14,12 @@ from . import svg
 __all__ = ["Comparison", "advice", "comparisons", "of_method", "quality_and_cost"]
 
 PAGE = Path(__file__).parents[1] / "results" / "compare.md"
+VERDICTS = {
+    "better": "better",
+    "worse": "worse",
+    "equal within the margin": "equal within the margin",
+    "cannot be told": "inconclusive",
+}
 FOOTNOTES = r"\*\*| ≈| \(one model\)"
 
 
@@ -78,29 +84,30 @@ def _interval(words: str) -> tuple[float, float, float]:
 
 
 def advice() -> str:
-    """What each comparison advised, as Markdown."""
-    lines = ["| data | what the report says |", "|---|---|"]
+    """What each comparison recommended, as Markdown."""
+    lines = ["| Data | What the report recommends |", "|---|---|"]
     return "\n".join([*lines, *(f"| {c.words} | {c.advice} |" for c in comparisons())])
 
 
 def of_method(name: str) -> str:
-    """A method in every comparison that has it, as Markdown."""
-    lines = [
-        "| data | calibrated NLL, less that of one network (95 %) | verdict | mult-adds |",
-        "|---|---|---|---|",
-    ]
+    """A method in every comparison that has it, as Markdown: in a sentence, then in numbers."""
+    verdicts: dict[str, list[str]] = {words: [] for words in VERDICTS.values()}
+    lines = ["| Data | Difference in calibrated NLL (95 % interval) | Verdict | Mult-adds |", "|---|---:|---|---:|"]
     for c in comparisons():
         for label in c.rows:
             if label.partition(":")[0] != name or label not in c.differences:
                 continue
             difference = c.differences[label]
-            words = f"| {c.words} | {difference['calibrated NLL']} | {difference['verdict']} | {c.cost(label):.2f}x |"
-            lines.append(words)
+            verdict = VERDICTS[difference["verdict"]]
+            verdicts[verdict].append(c.name)
+            lines.append(f"| {c.words} | {difference['calibrated NLL']} | {verdict} | {c.cost(label):.2f}x |")
     if len(lines) == 2:
-        return "No comparison with this method is committed yet: `multum compare` on your data tells."
-    return "\n".join(
-        [*lines, "", "From [the comparisons that were run](../results/compare.md), tuned with the same effort."]
-    )
+        return (
+            "None of our [comparisons](../results/compare.md) includes this method; run `multum compare` on your data."
+        )
+    said = "; ".join(f"**{verdict}** on {', '.join(names)}" for verdict, names in verdicts.items() if names)
+    source = "From [our comparisons](../results/compare.md), in which all methods were tuned with the same effort."
+    return "\n".join([f"Compared with one network: {said}.", "", *lines, "", source])
 
 
 def quality_and_cost(style: str = "") -> str:
@@ -145,9 +152,14 @@ def quality_and_cost(style: str = "") -> str:
             ]
     bottom = 34 + -(-len(shown) // columns) * (high + 78) - 24
     shapes.append(
-        svg.text(left, bottom, "up: calibrated NLL less that of one network, lower is better, 95 % intervals", "quiet")
+        svg.text(
+            left,
+            bottom,
+            "vertical: difference in calibrated NLL from one network (lower is better), with 95 % intervals",
+            "quiet",
+        )
     )
-    shapes.append(svg.text(left, bottom + 15, "right: mult-adds of one prediction, in those of one network", "quiet"))
+    shapes.append(svg.text(left, bottom + 15, "horizontal: mult-adds per prediction, in units of one network", "quiet"))
     for i, kind in enumerate(kinds):
         at = left + 122 * i
         shapes += [svg.circle(at + 5, bottom + 36, 5, f"solid own{i % 6}"), svg.text(at + 15, bottom + 40, kind)]

@@ -36,7 +36,7 @@ class Finding:
 
 
 def check(ens: Ensemble, x: Any, *, verbose: bool = True) -> list[Finding]:
-    """Prove an ensemble's promises on a batch, in float64 and on a copy; print a table, raise where one is broken.
+    """Verify an ensemble's promises on a batch, in float64 and on a copy; print a table, raise if one is broken.
 
     - the shape law: outputs are [members, batch, ...]
     - executors agree: outputs, gradients and moved buffers

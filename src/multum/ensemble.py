@@ -30,7 +30,7 @@ log = logging.getLogger("multum")
 
 
 class Ensemble(Choosing):
-    """Members of one network, run together.
+    """An ensemble: one member's network, and the tensors that each member owns.
 
     Parameters, buffers and submodules appear under the base network's own names: `state_dict()` has the keys of the
     base network, with a leading member axis where `own` says so.

@@ -12,7 +12,7 @@ GROWTH = 64 * 2**20  # bytes that the heap grows by
 
 
 def keep_memory() -> bool:
-    """Have freed memory kept for this process's next tensors; whether its C library can.
+    """Keep freed memory for this process's next tensors; returns whether its C library can.
 
     By default the library hands large blocks back to the system as soon as they are free and asks for them again, and
     the system clears every page it gives. On a CPU that can take as long as the layers themselves: see

@@ -75,7 +75,7 @@ def test_worse_is_only_what_the_interval_says() -> None:
     sure, unsure = advised(rows, of_examples=0.01), advised(rows, of_examples=0.6)
     assert "Worse than one network: mimo." in sure["sure"]
     assert not unsure["sure"] and unsure["label"] == "single"
-    assert "could not be shown here" in unsure["sentence"] and "does not help" not in unsure["sentence"]
+    assert "no ensemble was shown to be better" in unsure["sentence"] and "does not help" not in unsure["sentence"]
     assert unsure["unsure"][0].startswith("Whether deep is better than single")
 
 

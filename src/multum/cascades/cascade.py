@@ -57,7 +57,7 @@ class Choice(NamedTuple):
 
 
 class Cascade(nn.Module):
-    """An ensemble of classifiers whose members run one after another, until an example needs no more of them.
+    """An ensemble of classifiers that runs its members one after another, until they are confident about an example.
 
     Args:
         threshold: of the score; `math.inf` never stops, and is `multum.predict` itself.

@@ -13,8 +13,9 @@ from typer import Option
 from ..errors import ConfigError, MultumError
 from ..memory import keep_memory
 from ..version import __version__
-from .comparing import compare, methods
+from .comparing import compare
 from .costs import bench, plan
+from .listing import errors, methods
 from .output import log, show
 from .papers import reproduce
 from .runs import evaluate, predict, train
@@ -27,7 +28,7 @@ app = typer.Typer(
     rich_markup_mode=None,  # drawing help with rich takes longer than everything else before it
     pretty_exceptions_enable=False,
 )
-for command in (compare, train, evaluate, predict, export, bench, plan, card, reproduce, methods):
+for command in (compare, train, evaluate, predict, export, bench, plan, card, reproduce, methods, errors):
     app.command()(command)
 
 
@@ -42,17 +43,15 @@ def root(
     version: Annotated[
         bool, Option("--version", help="Print the version.", callback=print_version, is_eager=True)
     ] = False,
-    quiet: Annotated[bool, Option("--quiet", help="Print results and errors alone: no progress, no remarks.")] = False,
-    verbose: Annotated[
-        bool, Option("--verbose", help="Also print what is decided on the way, and tracebacks.")
-    ] = False,
+    quiet: Annotated[bool, Option("--quiet", help="Print only results and errors: no progress, no remarks.")] = False,
+    verbose: Annotated[bool, Option("--verbose", help="Also print intermediate decisions, and tracebacks.")] = False,
 ) -> None:
     """Any PyTorch network as an ensemble, at about the price of one network.
 
     compare answers which ensemble suits your data and your budget, and writes a report. train
-    makes one ensemble, evaluate measures what its uncertainty is worth, and predict uses it.
+    makes one ensemble, evaluate measures it, predict uses it, and export writes it as one file.
 
-    Long jobs show their progress, survive Ctrl-C and kill -9, and go on with the same command. Exit codes: 0 success,
+    Long jobs show their progress, survive Ctrl-C and kill -9, and resume with the same command. Exit codes: 0 success,
     1 some methods of a comparison failed, 2 an invalid command or data, 130 stopped.
     """
     if quiet and verbose:
@@ -71,6 +70,6 @@ def main() -> None:
 
         if log.isEnabledFor(logging.INFO):
             traceback.print_exc()
-        more = (f"\ndocumentation: docs/{error.page}.md", "dim")
+        more = (f"\nmore: multum errors {error.kind}".rstrip(), "dim")
         show(Text.assemble(("error", "red"), f": {error}", more), wrap=False, stderr=True)
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""Which ensemble: `multum compare`, and the methods there are."""
+"""Which ensemble: `multum compare`."""
 
 from __future__ import annotations
 
@@ -18,37 +18,40 @@ def compare(
     data: DataName = "digits",
     model: ModelName = None,
     methods: Annotated[
-        str, Option(help="all, or a list as single,packed:members=4,alpha=2,deep; see `multum methods`")
+        str, Option(help="all, or a list such as single,packed:members=4,alpha=2,deep; see `multum methods`")
     ] = "all",
-    seeds: Annotated[int, Option(help="Runs of every method")] = 3,
-    epochs: Annotated[int | None, Option(help="Passes over the training part")] = None,
+    seeds: Annotated[int, Option(help="Training runs per method")] = 3,
+    epochs: Annotated[int | None, Option(help="Passes over the training set")] = None,
     tune: Annotated[
-        int, Option(help="Learning rates that are tried for every method on the validation part, 0 for none")
+        int, Option(help="Learning rates to try for every method, on the validation set; 0 for no tuning")
     ] = 4,
-    budget: Annotated[
-        str | None, Option(help="1x, 2.5x, params=1e6 or macs=1e7: methods are made as large as fits")
-    ] = None,
+    budget: Annotated[str | None, Option(help="1x, 2.5x, params=1e6 or macs=1e7: methods are scaled to fit")] = None,
     plan: Annotated[
-        str | None, Option(help="As params=1.2x,latency=5ms: of every method what `multum plan` proposes")
+        str | None,
+        Option(help="Limits such as params=1.2x,latency=5ms: use what `multum plan` proposes for each method"),
     ] = None,
     ood: Annotated[
         list[str] | None,
-        Option(help="An OOD data set; repeat for more, or none. By default, classes that are held out"),
+        Option(help="An OOD data set; repeat for more, or none. By default some classes are held out"),
     ] = None,
-    shift: Annotated[str, Option(help="Corrupted images: none, quick (4 kinds, 150 examples) or all (15)")] = "quick",
-    out: Annotated[Path, Option(help="The folder of the report and all runs")] = Path("runs/compare"),
+    shift: Annotated[
+        str, Option(help="Corrupted images: none, quick (4 types, 150 examples) or all (15 types)")
+    ] = "quick",
+    out: Annotated[Path, Option(help="The folder for the report and all runs")] = Path("runs/compare"),
     jobs: Annotated[
-        int | None, Option(help="Cells at once, each in a process of its own; by default as the machine allows")
+        int | None, Option(help="Training runs at a time, each in its own process; by default one per core")
     ] = None,
     on: On = "here",
     address: Address = None,
     threads: Threads = None,
-    final: Annotated[bool, Option("--final", help="Then train the advised method on all classes, and keep it")] = False,
+    final: Annotated[
+        bool, Option("--final", help="Then train the recommended method on all of the data, and keep it")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Which ensemble for my data and my budget? Train and measure them all, and write a report.
+    """Which ensemble suits my data and my budget? Tune, train and evaluate methods, and write a report.
 
-    The same command goes on where it was stopped; what is done is not done again.
+    The same command resumes where it was stopped; finished work is not repeated.
 
     Example: multum compare --data digits --methods single,packed,deep --seeds 2 --epochs 15
 
@@ -78,23 +81,3 @@ def compare(
         show("", *reports.model_lines(document), f"report: {out / 'report.html'}", wrap=False)
     if any(part["status"] != "done" for part in [*document["rows"], document["final"]] if part is not None):
         raise typer.Exit(1)
-
-
-def methods(
-    as_json: Json = False,
-) -> None:
-    """List every method with its fields.
-
-    Example: multum methods
-    """
-    from ..figures.formats import text_table
-    from ..methods import catalogue
-
-    if as_json:
-        print_json(catalogue())
-        return
-    rows = [
-        [e["name"], e["summary"], "\n".join(f"{f['name']}={f['default']}  {f['comment']}" for f in e["fields"])]
-        for e in catalogue()
-    ]
-    show(text_table(["name", "what it is", "fields"], rows, row_lines=True))

@@ -22,17 +22,17 @@ ModelName = Annotated[
     str | None,
     Option("--model", help="small-cnn, resnet18, wrn-10-1, mlp, ..., timm:NAME, or your own as mynet.py:Net:width=16"),
 ]
-RunFolder = Annotated[Path, Argument(help="A run folder that `multum train` left")]
-Jobs = Annotated[int, Option(help="Cells at once, each in a process of its own")]
+RunFolder = Annotated[Path, Argument(help="A run folder written by `multum train`")]
+Jobs = Annotated[int, Option(help="Training runs at a time, each in its own process")]
 On = Annotated[str, Option(help="here, or ray")]
-Address = Annotated[str | None, Option(help="Of an existing Ray cluster")]
-Threads = Annotated[int | None, Option(help="Threads of a cell; the same number gives the same bits")]
+Address = Annotated[str | None, Option(help="The address of an existing Ray cluster")]
+Threads = Annotated[int | None, Option(help="Threads per training run; bit-identical results need the same number")]
 Coverage = Annotated[float | None, Option(help="Abstain so that this share of examples is answered")]
-Risk = Annotated[float | None, Option(help="Abstain so that at most this share of answers is wrong")]
+Risk = Annotated[float | None, Option(help="Abstain so that at most this share of the answers is wrong")]
 Conformal = Annotated[
-    float | None, Option(help="Sets of classes, or intervals, that hold the truth with this probability")
+    float | None, Option(help="Add prediction sets, or intervals, that contain the truth with this probability")
 ]
 Threshold = Annotated[
-    str | None, Option(help="Labels of two classes that are best for f1, balanced_accuracy or cost=20")
+    str | None, Option(help="For two classes: choose labels to be best for f1, balanced_accuracy or cost=20")
 ]
 Json = Annotated[bool, Option("--json", help="Print JSON instead of tables.")]

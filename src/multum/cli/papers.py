@@ -14,24 +14,24 @@ from .output import print_json, show, stoppable, watched, without
 
 def reproduce(
     item: Annotated[
-        str | None, Argument(help="A table or figure, as packed/table1-cost (see --list), or headlines")
+        str | None, Argument(help="A table or figure, as packed/table1-cost, or headlines; see --list")
     ] = None,
-    list_all: Annotated[bool, Option("--list", help="List all items and what can be run here.")] = False,
-    dry_run: Annotated[bool, Option("--dry-run", help="Show the plan: cells, mult-adds, hours.")] = False,
+    list_all: Annotated[bool, Option("--list", help="List all items, and which can be run here.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Show the plan: training runs, mult-adds, hours.")] = False,
     scale: Annotated[str, Option(help="cpu (reduced so that two cores finish it) or paper")] = "cpu",
-    seed: Annotated[list[int] | None, Option(help="One of the item's seeds; repeat for more, by default all")] = None,
-    out: Annotated[Path, Option(help="The folder of the cells, shared by all items")] = Path("runs/reproduce"),
-    pages: Annotated[Path | None, Option(help="Where JSON, page and figures go; by default --out")] = None,
+    seed: Annotated[list[int] | None, Option(help="One of the item's seeds; repeat for more; all by default")] = None,
+    out: Annotated[Path, Option(help="The folder for training runs, shared by all items")] = Path("runs/reproduce"),
+    pages: Annotated[Path | None, Option(help="The folder for JSON, page and figures; by default --out")] = None,
     jobs: Jobs = 1,
     on: On = "here",
     address: Address = None,
     threads: Threads = None,
-    gather: Annotated[bool, Option("--gather", help="Train nothing: write what is done.")] = False,
+    gather: Annotated[bool, Option("--gather", help="Train nothing: write the results so far.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Run a table or figure of the papers again, and print our numbers beside theirs.
+    """Reproduce a table or figure of the papers, and print our numbers next to theirs.
 
-    The same command goes on where it was stopped; items share what they train.
+    The same command resumes where it was stopped; items share training runs.
 
     Example: multum reproduce --list
 

@@ -17,22 +17,22 @@ def train(
     settings: Settings = None,
     data: DataName = "digits",
     model: ModelName = None,
-    method: Annotated[str, Option(help="A method, with fields behind a colon")] = "packed:members=4,alpha=2",
+    method: Annotated[str, Option(help="A method, with its fields after a colon")] = "packed:members=4,alpha=2",
     out: Annotated[Path, Option(help="The run folder")] = Path("runs/train"),
-    resume: Annotated[bool, Option(help="Go on with an interrupted run in that folder, or refuse it")] = True,
-    devices: Annotated[int, Option(help="Processes on this machine; torchrun brings its own")] = 1,
+    resume: Annotated[bool, Option(help="Resume an interrupted run in that folder, or refuse to")] = True,
+    devices: Annotated[int, Option(help="Processes on this machine; not needed under torchrun")] = 1,
     nodes: Annotated[int, Option(help="Machines")] = 1,
     accelerator: Annotated[str, Option(help="cpu, cuda, mps, or auto")] = "auto",
     checkpoint_seconds: Annotated[float, Option(help="The longest time between checkpoints")] = 60.0,
     tensorboard: Annotated[bool, Option("--tensorboard", help="Also write TensorBoard files.")] = False,
     find_lr: Annotated[bool, Option("--find-lr", help="Find a learning rate first, and train with it")] = False,
     temperature: Annotated[
-        bool, Option("--temperature", help="Fit a temperature on the validation part, for predict to use")
+        bool, Option("--temperature", help="Calibrate: fit a temperature on the validation set, used by predict")
     ] = False,
-    threads: Annotated[int | None, Option(help="Threads; the same number gives the same bits")] = None,
+    threads: Annotated[int | None, Option(help="Threads; bit-identical results need the same number")] = None,
     as_json: Json = False,
 ) -> None:
-    """Train one ensemble and leave it in a run folder; the same command goes on with an interrupted run.
+    """Train one ensemble and write it to a run folder; the same command resumes an interrupted run.
 
     Example: multum train --data digits --method deep:members=4 --out runs/deep epochs=20
     """
@@ -48,20 +48,18 @@ def train(
 
 def evaluate(
     run: RunFolder,
-    data: Annotated[
-        str | None, Option(help="Other data to measure on, by name; by default the run's own test part")
-    ] = None,
+    data: Annotated[str | None, Option(help="Other data to evaluate on; by default the run's own test set")] = None,
     ood: Annotated[list[str] | None, Option(help="An OOD data set; repeat for more")] = None,
     shift: Annotated[
-        bool, Option("--shift", help="Also under the 15 corruptions of CIFAR-C, 5 severities each")
+        bool, Option("--shift", help="Also evaluate under the 15 corruptions of CIFAR-C, 5 severities each")
     ] = False,
     speed: Annotated[bool, Option("--speed", help="Also time predictions and measure memory")] = False,
     cost_ratio: Annotated[
-        float | None, Option(help="Of two classes: what a missed positive costs, in false alarms")
+        float | None, Option(help="For two classes: the cost of a missed positive, in false alarms")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Measure what a trained ensemble's uncertainty is worth.
+    """Evaluate a trained ensemble: accuracy, calibration, uncertainty and cost.
 
     Example: multum evaluate runs/deep --ood mnist --ood kmnist
 
@@ -78,21 +76,21 @@ def predict(
     run: Annotated[Path, Argument(help="A run folder, a saved model (.safetensors), or an exported one (.onnx)")],
     file: Annotated[
         Path,
-        Argument(help="A csv or parquet table, an npz or npy array, an image, a folder of images; - for stdin"),
+        Argument(help="A csv or parquet table, an npz or npy array, an image, or a folder of images; - for stdin"),
     ],
     out: Annotated[Path | None, Option(help="Write a .csv, .json or .parquet file instead of a table")] = None,
     coverage: Coverage = None,
     risk: Risk = None,
     conformal: Conformal = None,
     threshold: Threshold = None,
-    temperature: Annotated[bool, Option("--temperature", help="Calibrate first, on the validation part")] = False,
+    temperature: Annotated[bool, Option("--temperature", help="Calibrate first, on the validation set")] = False,
     probabilities: Annotated[
-        bool | None, Option(help="A column per class; by default in files and JSON, not in the table")
+        bool | None, Option(help="One column per class; by default in files and JSON, not in the printed table")
     ] = None,
-    members: Annotated[bool, Option("--members", help="Also what every member says")] = False,
+    members: Annotated[bool, Option("--members", help="Also the answers of every member")] = False,
     as_json: Json = False,
 ) -> None:
-    """Label, probabilities, uncertainty and abstention for every row of a file.
+    """Predict every row of a file: label, probabilities, uncertainty and abstention.
 
     The run folder is all it takes: thresholds and temperatures are fitted on what the run held out; an exported model
     has them inside. Rows are written as they are predicted, so that a file may be larger than the memory.

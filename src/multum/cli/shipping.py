@@ -12,21 +12,21 @@ from .output import print_json, show, without
 
 
 def export(
-    run: Annotated[Path, Argument(help="A run folder that `multum train` left, or a saved model")],
+    run: Annotated[Path, Argument(help="A run folder written by `multum train`, or a saved model")],
     to: Annotated[Path, Option(help="The file to write: .onnx, or .pt2 for torch.export; with --serve a folder")],
     serve: Annotated[str | None, Option(help="litserve or triton: write a folder that this server runs")] = None,
-    format: Annotated[str | None, Option(help="onnx or torch; by default what the ending of --to says")] = None,
-    members: Annotated[int | None, Option(help="Use the first so many members alone")] = None,
-    each_member: Annotated[bool, Option("--each-member", help="Also put out what every member says")] = False,
-    level: Annotated[float, Option(help="Of the intervals that a regression gives")] = 0.95,
+    format: Annotated[str | None, Option(help="onnx or torch; by default from the ending of --to")] = None,
+    members: Annotated[int | None, Option(help="Use only the first N members")] = None,
+    each_member: Annotated[bool, Option("--each-member", help="Also output the answers of every member")] = False,
+    level: Annotated[float, Option(help="The level of the intervals of a regression")] = 0.95,
     coverage: Coverage = None,
     risk: Risk = None,
     conformal: Conformal = None,
     threshold: Threshold = None,
     temperature: Annotated[
-        bool | None, Option(help="Calibrate on the validation part; by default where training did")
+        bool | None, Option(help="Calibrate on the validation set; by default if training did")
     ] = None,
-    card: Annotated[bool, Option(help="Also write a model card beside it, with the ending .md")] = True,
+    card: Annotated[bool, Option(help="Also write a model card (.md) next to it")] = True,
     as_json: Json = False,
 ) -> None:
     """Write a run as one file that runs without multum: raw examples in, predictions with their uncertainty out.
@@ -52,13 +52,13 @@ def card(
     run: RunFolder,
     to: Annotated[Path | None, Option(help="The folder to write to, or a .md file; by default the run folder")] = None,
     push: Annotated[
-        str | None, Option(help="A repository of the Hugging Face hub, as me/churn: push card and model to it")
+        str | None, Option(help="A repository on the Hugging Face hub, such as me/churn, to push card and model to")
     ] = None,
-    private: Annotated[bool, Option("--private", help="With --push, make a repository that only you see")] = False,
+    private: Annotated[bool, Option("--private", help="With --push: create a private repository")] = False,
 ) -> None:
-    """Write a model card: README.md in the layout of the Hugging Face hub, with data, cost, metrics and a figure.
+    """Write a model card: README.md in the format of the Hugging Face hub, with data, cost, metrics and a figure.
 
-    With --push nothing is written here: card, model and what predicting needs become one commit on the hub.
+    With --push nothing is written locally: the card and all that predicting needs become one commit on the hub.
 
     Example: multum card runs/churn
 

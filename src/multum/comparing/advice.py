@@ -125,9 +125,9 @@ def _help(single: Row, best: Row, ensembles: Sequence[Row], versus: Versus, marg
             f"at {price(lowest, single, PRICES[:1])})"
         )
     if within:
-        return "no ensemble here is better; an ensemble does not help here"
+        return "no ensemble is better; an ensemble does not help here"
     looks = f" ({named(best)} looks best: {nll(best, versus.key)} at {price(best, single, PRICES[:1])})"
-    return f"that an ensemble is better could not be shown here{'' if best is single else looks}"
+    return f"no ensemble was shown to be better{'' if best is single else looks}"
 
 
 def _dearer(chosen: Row, best: Row, single: Row | None, versus: Versus) -> str:

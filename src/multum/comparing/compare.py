@@ -63,7 +63,7 @@ def compare(
     progress: bool = False,
     command: str | None = None,
 ) -> dict[str, Any]:
-    """Tune, train and measure every method with every seed, and write the report; what `report.json` holds.
+    """Tune, train and evaluate every method with every seed, write the report; returns the content of `report.json`.
 
     A cell (a method with a seed) that is done is never run again: the same call goes on where it was stopped. A cell
     that fails is shown with its reason and stops no other. The test part is the same for all seeds, which vary the

@@ -55,7 +55,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Data(Reading):
-    """A data set in parts that never mix, with what standardises it, taken from the training part alone.
+    """A data set with its training, validation and test sets, standardised by the training set.
 
     Shape: `mean` and `std` broadcast against one example; `outputs` is the number of classes, or 2 (mean, raw variance)
     per target of a regression, whose targets are standardised by `target_mean` and `target_std`: numbers, or of several

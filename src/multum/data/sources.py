@@ -44,7 +44,7 @@ _AT_ONCE = 512
 
 
 def load_data(name: str, *, seed: int = 0) -> Data:
-    """A data set by name; see the top of this file.
+    """Load a data set by name, such as `digits` or `csv:FILE#target=COLUMN`.
 
     Args:
         seed: of the held-out test part, for sets that have none of their own.

@@ -20,7 +20,7 @@ __all__ = ["EnsembleClassifier"]
 
 
 class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
-    """An ensemble of networks that classifies, and says how sure it is.
+    """An ensemble of networks as a scikit-learn classifier, with uncertainty.
 
     Rows may have numbers, categories and missing cells, in numpy, pandas or polars; arrays [n, height, width] or
     [n, channels, height, width] are images. A part of them is held out to stop training early, to fit a temperature

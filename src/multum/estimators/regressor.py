@@ -17,7 +17,7 @@ __all__ = ["EnsembleRegressor"]
 
 
 class EnsembleRegressor(RegressorMixin, EnsembleEstimator):
-    """An ensemble of networks that predicts numbers, and how far off they may be.
+    """An ensemble of networks as a scikit-learn regressor, with intervals.
 
     Each member predicts a mean and a variance; y may have several columns. Parameters are those of
     `multum.EnsembleClassifier`, but for `class_weight`; what is held out also scales the standard deviations, and fits

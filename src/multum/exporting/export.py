@@ -63,7 +63,7 @@ def export(
     card: bool = True,
     **rules: Any,
 ) -> dict[str, Any]:
-    """Write an ensemble, or what a run folder holds, as one file that runs without multum.
+    """Write an ensemble, or the content of a run folder, as one file that runs without multum.
 
     Args:
         source: an ensemble or a cascade, whose inputs the file then takes as they are; or a run folder or a saved

@@ -1,4 +1,4 @@
-"""Fast geometric ensembling: short cycles of the learning rate around a trained network, a member at each lowest point.
+"""Fast geometric ensembling: short learning-rate cycles around a trained network, a member at each minimum.
 
 Garipov, Izmailov, Podoprikhin, Vetrov, Wilson: Loss Surfaces, Mode Connectivity, and Fast Ensembling of DNNs,
 NeurIPS 2018.

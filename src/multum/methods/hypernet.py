@@ -1,4 +1,4 @@
-"""Economical hypernetwork ensembles: members are embeddings, and a shared hypernetwork makes weights of them.
+"""Economical hypernetwork ensembles: members are embeddings from which a shared hypernetwork generates weights.
 
 Sacramento, von Oswald, Kobayashi, Henning, Grewe: Economical ensembles with hypernetworks, 2020.
 

@@ -1,4 +1,4 @@
-"""What an ensemble's uncertainty is worth: quality, calibration, OOD data, diversity, statistics, cost and speed.
+"""Metrics of quality, calibration, OOD detection and diversity; statistics, cost and speed.
 
     classification_metrics, regression_metrics, diversity_metrics, detection    every metric of whole arrays, by name
     Accumulator                                                                 the same numbers, batch by batch

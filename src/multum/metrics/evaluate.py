@@ -49,7 +49,7 @@ class Measured:
 
 
 def evaluate(ensemble: Ensemble, data: Any, **options: Any) -> dict[str, Any]:
-    """Every metric of an ensemble on the test part of a data set, by name; the options are those of `measure`.
+    """Every metric of an ensemble on the test set, by name; the options are those of `measure`.
 
     The data may also be a user's own examples, all of which are measured on: (x, y) of tensors, arrays or a frame and a
     series, inputs as the network takes them; a Dataset or a DataLoader.

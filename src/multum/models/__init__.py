@@ -1,4 +1,4 @@
-"""The papers' architectures, built by name and rebuilt from their recipe; and networks of one's own, by their files."""
+"""The papers' architectures, built by name and rebuilt from their description; your own networks by their files."""
 
 from .registry import build, builder, full_name, is_resized, names, own_name
 from .sources import keep, recall

@@ -114,7 +114,7 @@ class Candidate(NamedTuple):
 
 
 def optimize(ens: Ensemble, example: Any = None, *, backend: str | None = None, run: str | None = None) -> Optimized:
-    """An ensemble made ready for inference; `ens` itself stays as it is.
+    """A copy of an ensemble that is optimized for inference; `ens` itself is not changed.
 
     Args:
         example: a batch of the size that matters, on which the ways to run are held to `ens` and timed; None: one of

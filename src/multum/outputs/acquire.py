@@ -26,7 +26,7 @@ OF_NUMBERS: dict[str, Callable[[RegressionPrediction], Tensor]] = {
 
 
 def acquire(prediction: Prediction | RegressionPrediction, k: int, by: str | None = None) -> Tensor:
-    """The k examples of a pool that are the most informative, the most informative first; ties by their order.
+    """The k most informative examples of a pool, most informative first; ties keep their order.
 
     ``by`` is "mutual_information" (the members' disagreement; None is this), "entropy", "variation_ratio",
     "confidence" or "margin"; of a regression "epistemic" (the variance of the members' means; None is this) or

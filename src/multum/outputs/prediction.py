@@ -37,7 +37,7 @@ def predict(ensemble: nn.Module, x: Any, *, batch_size: int | None = None) -> Pr
 def predict(
     ensemble: nn.Module, x: Any, *, batch_size: int | None = None
 ) -> Prediction | RegressionPrediction | Iterator[Prediction | RegressionPrediction]:
-    """Run an ensemble in eval mode, without gradients, and return its members' mixture.
+    """Run an ensemble in eval mode, without gradients, and return the prediction of its members together.
 
     Every module's training flag is as it was afterwards, also when the network raises. ``ensemble.task`` decides the
     kind of the prediction ("classification" where there is none); ``batch_size`` runs x slice by slice.

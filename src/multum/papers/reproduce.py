@@ -43,7 +43,7 @@ def reproduce(
     pages: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
-    """Run an item to its end, from where it was left, and write its JSON, its page and its figures; the JSON's content.
+    """Run or resume an item and write its JSON, its page and its figures; returns the content of the JSON.
 
     Cells lie in `out/cells`, are shared between items, and are never trained twice.
 

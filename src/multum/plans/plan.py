@@ -107,7 +107,7 @@ def plan(
     threads: int | None = None,
     progress: bool = False,
 ) -> Plan:
-    """Search methods and their knobs for ensembles that keep to the limits.
+    """Search methods and their fields for ensembles that meet the limits.
 
     Args:
         network: a network with an `example` batch, or a name with `data` (by name), or `shape` and `classes`.

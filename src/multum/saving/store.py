@@ -83,7 +83,7 @@ def load(
     network: nn.Module | Callable[[], nn.Module] | None = None,
     device: str | torch.device = "cpu",
 ) -> Ensemble:
-    """Read an ensemble back: same outputs to the last bit, under the same executor.
+    """Load an ensemble: its outputs are bit-identical under the same executor.
 
     The executor is measured on this machine, as for any ensemble; where nothing is measured (MULTUM_AUTOTUNE=0), the
     one that was measured before saving runs, if it can.

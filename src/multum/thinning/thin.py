@@ -43,7 +43,7 @@ def thin(
     gamma: int = 1,
     seed: int = 0,
 ) -> nn.Module:
-    """A copy of the network at `factor` of its width; the given network is left alone.
+    """A copy of the network at `factor` of its width; the given network is not changed.
 
     Args:
         factor: 0 < factor <= 1, the share of channels to keep; widths round up.

@@ -27,7 +27,7 @@ FIELDS |= {"average_from"}
 
 
 class Course:
-    """The course of a training whose batches, losses and devices are your own: three lines, for every method.
+    """Trains any method in your own loop: you bring batches, losses and devices.
 
         course = multum.Course(ens, multum.Recipe(epochs=30, lr=0.01), per_epoch=len(loader))
         ...     course.step(x, y)            # wherever your loop has a batch

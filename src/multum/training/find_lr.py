@@ -89,7 +89,7 @@ def find_lr(
     steps: int = 100,
     accelerator: str = "auto",
 ) -> RateCurve:
-    """Propose a learning rate for this ensemble, this data and this recipe; the ensemble stays as it is, to the bit.
+    """Propose a learning rate for an ensemble, data and recipe; the ensemble itself is not changed.
 
     Args:
         data: as `fit` takes it.

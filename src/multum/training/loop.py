@@ -36,7 +36,7 @@ def fit(
     after_epoch: Callable[[int], None] = lambda epoch: None,
     warn: bool = True,
 ) -> History:
-    """Train an ensemble in place and leave it in eval mode; what happened, epoch by epoch.
+    """Train an ensemble in place and leave it in eval mode; returns the history, one row per epoch.
 
     Args:
         data: a data set; a pair (x, y) of tensors, arrays or a frame and a series, inputs as the network takes them; a

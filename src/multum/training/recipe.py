@@ -51,7 +51,7 @@ NUMBERS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """How to train. Epochs are passes over the training part; rates are arithmetic on the step."""
+    """How to train. Epochs are passes over the training set; learning rates are computed from the step."""
 
     epochs: int = 30
     batch_size: int = 64  # examples per step, over all processes together
