@@ -179,12 +179,6 @@ def test_patience_stops_a_trainer(tmp_path) -> None:
     assert len(module.history) < 30
 
 
-def test_several_processes_are_refused(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(Trainer, "world_size", 2)
-    with pytest.raises(ConfigError, match="must have one process; got 2"):
-        trainer(2, tmp_path).fit(EnsembleModule(built(multum.Single()), data(), multum.Recipe(epochs=2)))
-
-
 def test_what_does_not_fit_is_refused(tmp_path) -> None:
     module = EnsembleModule(built(multum.Single()), data(), multum.Recipe(epochs=2))
     with pytest.raises(ConfigError, match=r"max_epochs=3 for 2. Use Trainer\(max_epochs=2\)"):

@@ -222,7 +222,7 @@ def test_files_that_are_not_what_they_should_be(regressor: EnsembleRegressor, tm
     low, high = regressor.predict_interval(X)
     again = EnsembleRegressor.load(path).predict_interval(X)
     assert (again[0] == low).all() and (again[1] == high).all()
-    with pytest.raises(FileError, match="must hold a EnsembleClassifier of format 1; got EnsembleRegressor"):
+    with pytest.raises(FileError, match="must hold an EnsembleClassifier of format 1; got EnsembleRegressor"):
         EnsembleClassifier.load(path)
     with pytest.raises(FileError, match="there is none at"):
         EnsembleRegressor.load(tmp_path / "nothing")
@@ -298,3 +298,30 @@ def test_the_global_generators_stay_where_they_are() -> None:
     before = torch.get_rng_state()
     EnsembleClassifier("deep", **QUICK).fit(X, y).predict(X)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_classes_as_objects_and_lengths_of_time() -> None:
+    X, _ = table()
+    frame, y = pd.DataFrame({"a": X[:, 0], "b": pd.to_timedelta(X[:, 1], unit="h")}), X[:, 0] > 0
+    before = frame.copy()
+    model = EnsembleClassifier("deep", **QUICK).fit(frame, y.astype(int).astype(object))
+    pd.testing.assert_frame_equal(frame, before)
+    assert model.classes_.tolist() == [0, 1] and model.classes_.dtype == np.int64
+    assert [column.categories for column in model.preparation_.table.columns] == [None, None]
+    assert model.predict(frame.iloc[:1]).tolist() in ([0], [1])
+
+
+def test_what_frames_cannot_hold_is_said_in_the_words_of_frames() -> None:
+    X, y = table()
+    frame, words = pd.DataFrame(X, columns=["a", "b", "c"]), y.astype(object)
+    words[0] = 7
+    lazy = pytest.importorskip("polars").DataFrame(X).lazy()
+    for rows, targets, message in (
+        (frame.assign(when=pd.date_range("2020-01-01", periods=len(X))), y, r"X.drop\(columns=\['when'\]\)"),
+        (frame.set_axis(["a", "b", "a"], axis=1), y, "a name of its own; got a, b, a"),
+        (lazy, y, r"got a lazy one. Use X.collect\(\)"),
+        (frame, words, r"all words or all numbers; got both in y. Use y.astype\(str\)"),
+        (frame.assign(a=np.where(X[:, 0] > 0, np.inf, 0.0)), y, "infinite numbers; empty the cells"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            EnsembleClassifier("deep", **QUICK).fit(rows, targets)

@@ -356,3 +356,17 @@ def test_masks_have_their_rate_and_follow_their_generator(quick):
         and draw((5,), 1e-12, torch.float64).sum() == 5
         and draw((0, 4), 0.5).shape == (0, 4)
     )
+
+
+def test_the_short_way_to_a_mask_draws_what_the_operator_draws(monkeypatch):
+    short, long = deep(), deep()
+    short.executor = long.executor = "loop"
+    for _ in range(2):
+        wanted = short(X)
+        with monkeypatch.context() as patch:
+            patch.setattr("multum.rewrite.dropout._unwatched", lambda x: False)
+            drawn = long(X)
+        assert torch.equal(wanted, drawn)
+        for output in (wanted, drawn):
+            output.square().sum().backward()
+    assert all(torch.equal(a.grad, b.grad) for a, b in zip(short.parameters(), long.parameters(), strict=True))

@@ -29,7 +29,8 @@ SCRIPT = Path(ddp_job.__file__)
 
 
 # The child must import the multum that is tested, whatever is installed.
-PATHS = os.pathsep.join([str(SCRIPT.parent), str(Path(multum.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+FOLDERS = [*map(str, SCRIPT.parents[:2]), str(Path(multum.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+PATHS = os.pathsep.join(FOLDERS)
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "OMP_WAIT_POLICY": "PASSIVE", "PYTHONPATH": PATHS}
 
 

@@ -8,7 +8,9 @@ import re
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 import torch
 from rich.console import Console
@@ -18,6 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import multum
 from multum.data import augment
 from multum.errors import ConfigError, MultumError, TrainingError
+from multum.estimators.inputs import Examples, data_of
 from multum.methods import METHODS, parse
 from multum.runs.networks import builder_for
 from multum.training import reporting
@@ -440,3 +443,16 @@ def test_a_methods_own_learning_rate_is_the_one_that_trains(monkeypatch: pytest.
     wanted = [method.learning_rate(0.1, step, 8, 2, 0.1) for step in range(8)]
     assert rates == pytest.approx(wanted) and len(set(rates)) > 2
     assert [row["lr"] for row in history] == pytest.approx(wanted[1::2])
+
+
+def test_a_table_is_scaled_once_to_the_bits_of_every_batch():
+    g = torch.Generator().manual_seed(0)
+    frame = pd.DataFrame({"a": torch.randn(400, generator=g).exp().numpy(), "b": torch.rand(400, generator=g).numpy()})
+    data = data_of(Examples(frame, torch.randn(400, generator=g).double()), None, "regression", (), 0.0, 0)
+    ens = multum.ensemble(nn.Linear(2, 2), multum.Deep(members=2), example=data.example(), task="regression", seed=0)
+    here = SimpleNamespace(world_size=1, global_rank=0, to_device=lambda x: x)
+    batches = Batches(data, multum.Recipe(batch_size=64), ens, here)
+    assert data.scaling is not None
+    for epoch in range(2):
+        for step in batches.epoch(epoch):
+            assert torch.equal(step.x, data.prepare(data.train.x[step.rows]))

@@ -13,7 +13,7 @@ Text that reads as numbers in every row, with or without commas between thousand
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -89,11 +89,11 @@ class Numbers:
         """Refuse cells that are no finite number, naming the first."""
         for bad, rule in ((self.text, "numbers"), (np.isinf(self.values), "finite numbers")):
             if bad.any():
-                label = series.index[int(bad.argmax())]
+                label, cell = series.index[int(bad.argmax())], series.iloc[int(bad.argmax())]
                 row = label + 1 if isinstance(label, (int, np.integer)) else label
+                cell = cell.item() if isinstance(cell, np.generic) else cell
                 raise DataError(
-                    f"the column {name!r} must hold {rule}; got {series.iloc[int(bad.argmax())]!r} in row {row}. "
-                    "Correct the cell or empty it"
+                    f"the column {name!r} must hold {rule}; got {cell!r} in row {row}. Correct the cell or empty it"
                 )
 
 
@@ -130,8 +130,14 @@ def fit_column(name: str, series: pd.Series) -> Column | str:
     return Column(name, in_order(words), missing)
 
 
-def fit_columns(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], dict[str, str]]:
-    """The columns of a training part, and why others are left out; all that are refused in one error."""
+def fit_columns(
+    path: Path, train: pd.DataFrame, dropped: Callable[[list[str]], str] = lambda names: f"drop={'+'.join(names)}"
+) -> tuple[tuple[Column, ...], dict[str, str]]:
+    """The columns of a training part, and why others are left out; all that are refused in one error.
+
+    Args:
+        dropped: how a user leaves columns out.
+    """
     columns, left_out, refused = [], {}, {}
     for name in train.columns:
         try:
@@ -147,7 +153,7 @@ def fit_columns(path: Path, train: pd.DataFrame) -> tuple[tuple[Column, ...], di
         lines = "".join(f"\n  - {reason}" for reason in refused.values())
         raise DataError(
             f"columns must hold numbers or categories; {len(refused)} of {path} cannot be used{lines}\n"
-            f"or leave them out: drop={'+'.join(refused)}"
+            f"or leave them out: {dropped([*refused])}"
         )
     if not columns:
         raise DataError(

@@ -29,8 +29,9 @@ class EnsembleClassifier(ClassifierMixin, EnsembleEstimator):
     Args:
         method: a name as the command line writes it ("packed", "deep", "batchensemble", "packed:alpha=3"), or a config
             such as `multum.Packed(alpha=3)`, which brings its own number of members. The default is the cheapest that
-            docs/results/compare.md shows to be better than one network on tables (adult, california_housing); four
-            times the mult-adds of "batchensemble" are better still on the latter.
+            docs/results/compare.md shows to be better than one network on tables (adult, california_housing; on
+            higgs_15k and covertype it cannot be told from one). "batchensemble", at four times the mult-adds, is
+            better still on california_housing and covertype.
         network: a name ("mlp:hidden=64+64"), a network, a function that builds one (called with those of in_features,
             in_channels, classes, ... that it takes), or None: one that suits the data.
         members: of a method that is named.

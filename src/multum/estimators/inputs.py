@@ -45,10 +45,15 @@ class Examples(NamedTuple):
 def checked_rows(estimator: Any, X: Any, *, reset: bool) -> pd.DataFrame | Tensor:
     """X as a frame whose columns have the names of those in training, or images; sets or compares what is known."""
     if _is_frame(X):
+        names = [*map(str, getattr(X, "columns", ()))]
+        if len(set(names)) < len(names):
+            raise DataError(f"every column of X must have a name of its own; got {', '.join(names)}. Rename them")
         validate_data(estimator, X, reset=reset, skip_check_array=True)
         frame = _as_pandas(X)
         if not len(frame):
             raise DataError("X must have rows; found 0 sample(s) while a minimum of 1 is required")
+    elif hasattr(X, "collect_schema"):
+        raise DataError("X must be a frame that is there; got a lazy one. Use X.collect()")
     else:
         array = check_array(
             X, dtype=None, ensure_all_finite="allow-nan", allow_nd=True, estimator=estimator, input_name="X"
@@ -58,8 +63,6 @@ def checked_rows(estimator: Any, X: Any, *, reset: bool) -> pd.DataFrame | Tenso
         validate_data(estimator, array, reset=reset, skip_check_array=True)
         frame = pd.DataFrame(array)
     names = [*map(str, getattr(estimator, "feature_names_in_", (f"x{i}" for i in range(estimator.n_features_in_))))]
-    if len(set(names)) < len(names):
-        raise DataError(f"every column of X must have a name of its own; got {', '.join(names)}. Rename them")
     return frame.set_axis(names, axis=1)
 
 
@@ -70,6 +73,11 @@ def checked_targets(estimator: Any, y: Any, *, numbers: bool) -> np.ndarray:
             f"{type(estimator).__name__} requires y to be passed, but the target y is None. Give the targets"
         )
     y = _check_y(y.to_numpy() if _is_frame(y) else y, multi_output=numbers, y_numeric=numbers, estimator=estimator)
+    if y.dtype == object:
+        kinds = {"words" if isinstance(value, str) else "numbers" for value in y.tolist()}
+        if len(kinds) > 1:
+            raise ValueError("classes must be all words or all numbers; got both in y. Use y.astype(str)")
+        y = y if kinds == {"words"} else np.array(y.tolist())
     return y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
 
 
@@ -127,7 +135,7 @@ def _part(examples: Examples, table: Table | None) -> Part:
 
 
 def _table(frame: pd.DataFrame, task: str, classes: tuple[str, ...]) -> Table:
-    columns, left_out = fit_columns(Path("X"), frame)
+    columns, left_out = fit_columns(Path("X"), frame, lambda names: f"X.drop(columns={names!r})")
     about: dict[str, Any] = {"file": Path("X"), "targets": ("y",), "task": task, "why": "as the estimator is"}
     return Table(**about, classes=classes, columns=columns, left_out=left_out, rows=(len(frame), 0))
 
@@ -145,11 +153,14 @@ def _is_frame(X: Any) -> bool:
 
 
 def _as_pandas(X: Any) -> pd.DataFrame:
-    if isinstance(X, pd.DataFrame):
-        return X.reset_index(drop=True)
     if not hasattr(X, "columns"):
         raise ValueError("Expected 2D array, got a 1D series instead. Give a frame: X.to_frame()")
-    return pd.DataFrame({name: X[name].to_numpy() for name in X.columns})  # polars, without pyarrow
+    if not isinstance(X, pd.DataFrame):
+        X = pd.DataFrame({name: X[name].to_numpy() for name in X.columns})  # polars, without pyarrow
+    frame = X.reset_index(drop=True)
+    for name in frame.select_dtypes("timedelta").columns:
+        frame[name] = frame[name].dt.total_seconds()
+    return frame
 
 
 def _images(estimator: Any, array: np.ndarray, reset: bool) -> Tensor:

@@ -70,7 +70,7 @@ def load_estimator(cls: type, path: Path, network: Any, device: str) -> Any:
     header, tensors = _read(path)
     if header.get("estimator") != cls.__name__ or header.get("format") != FORMAT:
         got = f"{header.get('estimator', 'an ensemble')} of format {header.get('format')}"
-        raise FileError(f"{path} must hold a {cls.__name__} of format {FORMAT}; got {got}. Load it as what it is")
+        raise FileError(f"{path} must hold an {cls.__name__} of format {FORMAT}; got {got}. Load it as what it is")
     parameters = {**header["parameters"], "device": device}
     parameters["method"] = _read_method(parameters["method"], path)
     if parameters["network"] == {"own": True}:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
@@ -11,6 +12,8 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError
 from ..methods.base import divide_gradients
 from ..training.averaging import norms_of, refresh_norms
+from ..training.devices import average_buffers
+from .module import check_processes
 
 __all__ = ["EnsembleCallback"]
 
@@ -46,6 +49,7 @@ class EnsembleCallback(Callback):
         return every[0]
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        check_processes(trainer)
         self.ensemble = self._ensemble(pl_module)
         method = self.ensemble.method
         if method.takes_turns and method.members > 1:
@@ -79,6 +83,8 @@ class EnsembleCallback(Callback):
             group["lr"] = self.ensemble.method.learning_rate(usual, self._batch, steps, per_epoch, base)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        processes = SimpleNamespace(world_size=trainer.world_size, all_reduce=trainer.strategy.reduce)
+        average_buffers(processes, self.ensemble)
         if self.ensemble.method.collects(trainer.current_epoch + 1, self.epochs):
             self.ensemble.method.collect(self.ensemble)
 
@@ -92,6 +98,16 @@ class EnsembleCallback(Callback):
             inputs = (batch[0] if isinstance(batch, (tuple, list)) else batch for batch in batches)
             convert = trainer.precision_plugin.convert_input
             refresh_norms(self.ensemble, (convert(x) for x in inputs))
+            self._pool_norms(trainer)
+
+    def _pool_norms(self, trainer: Trainer) -> None:
+        """Each process has seen its share of the rows: the statistics of all of them."""
+        for norm in norms_of(self.ensemble).values() if trainer.world_size > 1 else ():
+            mean, variance = norm.running_mean.double(), norm.running_var.double()
+            square = trainer.strategy.reduce(variance + mean**2, reduce_op="mean")
+            mean = trainer.strategy.reduce(mean, reduce_op="mean")
+            norm.running_mean.copy_(mean)
+            norm.running_var.copy_(square - mean**2)
 
     def state_dict(self) -> dict[str, Any]:
         return {"gathered": dict(self.ensemble.state) if hasattr(self, "ensemble") else {}}

@@ -3,21 +3,23 @@
     module = multum.lightning.EnsembleModule(ens, data, multum.Recipe(epochs=30))
     lightning.Trainer(max_epochs=30).fit(module)
 
-Lightning turns its loop, and owns device and precision, in one process. Every method trains (turns, late birth,
-collected members, averages); each step has the loss that `multum.fit` has, and a run that is resumed by
+Lightning turns its loop, and owns devices, precision and processes. Every method trains (turns, late birth, collected
+members, averages); each step has the loss that `multum.fit` has on as many processes, and a run that is resumed by
 `Trainer.fit(module, ckpt_path=...)` ends as if it had never stopped.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import torch
-from lightning.pytorch import LightningModule
+from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 
 from ..ensemble import Ensemble
@@ -25,14 +27,14 @@ from ..errors import ConfigError
 from ..network.copies import tensors_of
 from ..outputs.loss import loss
 from ..outputs.prediction import predict
-from ..training import resume
+from ..training import executing, resume
 from ..training.batches import Step
 from ..training.devices import Place
 from ..training.loop import train_on
 from ..training.recipe import PRECISIONS, Recipe
 from ..training.run import Run
 
-__all__ = ["EnsembleModule"]
+__all__ = ["EnsembleModule", "check_processes"]
 
 
 class EnsembleModule(LightningModule):
@@ -68,11 +70,11 @@ class EnsembleModule(LightningModule):
         trainer = self.trainer
         if trainer.precision not in PRECISIONS:
             raise ConfigError(f"precision must be one of {', '.join(PRECISIONS)}; got {trainer.precision}. Use another")
-        if trainer.world_size > 1:
-            raise ConfigError(
-                f"a Trainer of EnsembleModule must have one process; got {trainer.world_size}. Use multum.fit, which "
-                "trains in several processes of torchrun"
-            )
+        check_processes(trainer)
+        # The wrapper would reduce the gradients of the tensors that it saw at first; members may be born, and the run
+        # has its own, of the ensemble. The hooks of this one must go before.
+        trainer.strategy.model = self
+        gc.collect()
         recipe = replace(self.recipe, precision=trainer.precision)
         self.run = Run(self.ensemble, self.data, recipe, Place(), None, False, False, False, 0.0, _Hands(self))
         if trainer.max_epochs is None or not 0 < trainer.max_epochs <= self.run.epochs:
@@ -89,7 +91,9 @@ class EnsembleModule(LightningModule):
         assert self.run is not None
         self._opened = contextlib.ExitStack()
         self.run.seed(self._opened)
-        self.ensemble.train()
+        if self._saved is None:
+            executing.settle(self.run)
+        self.run.hold(self._opened)
         if self._saved is not None:
             resume.put_back(self.run, self._saved["tensors"], self._saved["header"], "a Lightning checkpoint")
             self._saved = None
@@ -113,7 +117,7 @@ class EnsembleModule(LightningModule):
         self._end_epoch()
         self._hand_over_optimizers()
         measured = {k: v for k, v in run.history[-1].items() if k not in ("epoch", "member", "seconds", "waiting")}
-        self.log_dict({f"epoch_{name}": float(value) for name, value in measured.items()})
+        self.log_dict({f"epoch_{name}": float(value) for name, value in measured.items()}, sync_dist=True)
         if run.over:
             self.trainer.should_stop = True
 
@@ -131,6 +135,9 @@ class EnsembleModule(LightningModule):
         if hasattr(self, "_opened"):
             self._opened.close()
 
+    def configure_callbacks(self) -> list[Callback]:
+        return [_Close()]
+
     # -- validation and prediction -------------------------------------------------------------------------------------
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
@@ -141,7 +148,7 @@ class EnsembleModule(LightningModule):
             means, variances = prediction.members.unbind(2)
             log = torch.distributions.Normal(means, variances.sqrt()).log_prob(batch[1]).logsumexp(0)
             value = torch.log(torch.tensor(float(len(means)))) - log.mean()
-        self.log("val_nll", value, prog_bar=True, batch_size=len(batch[1]))
+        self.log("val_nll", value, prog_bar=True, batch_size=len(batch[1]), sync_dist=True)
 
     def predict_step(self, batch: Any, batch_idx: int) -> Any:
         return predict(self.ensemble, batch[0] if isinstance(batch, (tuple, list)) else batch)
@@ -217,15 +224,37 @@ class _Held:
         return getattr(self.optimizer, name)
 
 
-class _Hands:
-    """What a run asks of Lightning Fabric, done by a Trainer of one process."""
+class _Close(Callback):
+    """Of a fit that fails Lightning tells callbacks alone."""
 
-    world_size, global_rank = 1, 0
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        pl_module.teardown("fit")
+
+
+def check_processes(trainer: Trainer) -> None:
+    """Refuse what would not train an ensemble as one process does."""
+    strategy = trainer.strategy
+    if trainer.world_size > 1 and (not isinstance(strategy, DDPStrategy) or strategy._start_method != "popen"):
+        raise ConfigError(
+            "several processes of a Trainer must be started as scripts, and each have all members; got "
+            f"{type(strategy).__name__}. Use Trainer(strategy='ddp'), or torchrun"
+        )
+    if getattr(strategy, "_layer_sync", None) is not None:
+        raise ConfigError(
+            "batch norms of an ensemble are multum's own, with each process's statistics; got sync_batchnorm=True. "
+            "Leave it out, or use a network with group norms"
+        )
+
+
+class _Hands:
+    """What a run asks of Lightning Fabric, done by a Trainer."""
 
     def __init__(self, module: EnsembleModule):
         self.module, trainer = module, module.trainer
+        self.world_size, self.global_rank = trainer.world_size, trainer.global_rank
         self.strategy, self.barrier = SimpleNamespace(precision=trainer.precision_plugin), trainer.strategy.barrier
         self.broadcast, self.autocast = trainer.strategy.broadcast, trainer.precision_plugin.forward_context
+        self.all_gather, self.all_reduce = trainer.strategy.all_gather, trainer.strategy.reduce
 
     @property
     def device(self) -> torch.device:
@@ -235,7 +264,8 @@ class _Hands:
         return self.module.trainer.strategy.batch_to_device(x, self.device)
 
     def setup_module(self, module: nn.Module) -> nn.Module:
-        return module
+        """Of several processes, torch's wrapper, which takes the mean of their gradients."""
+        return self.module.trainer.strategy._setup_model(module) if self.world_size > 1 else module
 
     def setup_optimizers(self, optimizer: torch.optim.Optimizer) -> _Held:
         return _Held(optimizer, self.module)
@@ -244,7 +274,7 @@ class _Hands:
         self.module.manual_backward(value)
 
     def no_backward_sync(self, module: nn.Module, enabled: bool) -> Any:
-        return contextlib.nullcontext()
+        return module.no_sync() if enabled and self.world_size > 1 else contextlib.nullcontext()
 
     def clip_gradients(self, module: nn.Module, optimizer: _Held, max_norm: float, error_if_nonfinite: bool) -> None:
         self.strategy.precision.unscale_gradients(optimizer.optimizer)

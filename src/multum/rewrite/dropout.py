@@ -93,11 +93,22 @@ def _mask_shape(shape: Any, channelwise: bool) -> list[int]:
 @torch.library.custom_op("multum::keep", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
 def keep(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int, quick: bool) -> Tensor:
     """The mask of what dropout keeps, 0 or 1, from the generator of `member` (None: the shared one)."""
+    return _kept(x, p, channelwise, member, handle, quick)
+
+
+def _kept(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle: int, quick: bool) -> Tensor:
     mask = torch.empty(_mask_shape(x.shape, channelwise), dtype=x.dtype, device=x.device)
     if x.is_meta:
         return mask
     generators = _SOURCES[handle].on(x.device)
     return draw_mask(mask, p, generators[-1 if member is None else int(member)], quick)
+
+
+def _unwatched(x: Tensor) -> bool:
+    """Whether nobody must see an operator: no vmap, no tracer, no compiler."""
+    modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
+    mapped = torch._C._functorch.peek_interpreter_stack() is not None
+    return type(x) is Tensor and not (modes or mapped or torch.compiler.is_compiling())
 
 
 @keep.register_fake
@@ -114,8 +125,26 @@ def _(info: Any, in_dims: Any, x: Tensor, p: float, channelwise: bool, member: A
     one = x if x_dim is None else x.select(x_dim, 0)
     if member_dim is None:
         return keep(one, p, channelwise, member, handle, quick), None
-    masks = [keep(one, p, channelwise, m, handle, quick) for m in member.unbind(member_dim)]
-    return torch.stack(masks), 0
+    return keep_each(one, p, channelwise, member.movedim(member_dim, 0), handle, quick), 0
+
+
+@torch.library.custom_op("multum::keep_each", mutates_args=(), tags=(torch.Tag.nondeterministic_seeded,))
+def keep_each(x: Tensor, p: float, channelwise: bool, members: Tensor, handle: int, quick: bool) -> Tensor:
+    """The masks of several members for the x of one. Shape: [members, ...]."""
+    masks = torch.empty([len(members), *_mask_shape(x.shape, channelwise)], dtype=x.dtype, device=x.device)
+    if not x.is_meta:
+        generators = _SOURCES[handle].on(x.device)
+        for mask, i in zip(masks, members.tolist(), strict=True):
+            draw_mask(mask, p, generators[i], quick)
+    return masks
+
+
+@keep_each.register_fake
+def _(x: Tensor, p: float, channelwise: bool, members: Tensor, handle: int, quick: bool) -> Tensor:
+    return x.new_empty([len(members), *_mask_shape(x.shape, channelwise)])
+
+
+keep_each.register_autograd(lambda ctx, grad: (None,) * 6)
 
 
 class Drawing:
@@ -140,7 +169,9 @@ class Drawing:
             return None
         # Samples of one network are trained as one network: the same mask for all, computed once.
         member = None if self.training and self.always else self.member
-        return keep(x.detach(), p, channelwise, member, self.randomness.handle, not self.training)
+        x = x.detach()
+        draw = _kept if _unwatched(x) else keep  # the operator takes as long as a small mask
+        return draw(x, p, channelwise, member, self.randomness.handle, not self.training)
 
 
 class MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
@@ -161,7 +192,7 @@ class MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
         return x * mask if self.p == 1 else self.combine(x, mask)
 
     def combine(self, x: Tensor, mask: Tensor) -> Tensor:
-        return x * (mask / (1 - self.p))
+        return x * mask.div_(1 - self.p)
 
 
 class MemberAlphaDropout(MemberDropout):

@@ -7,6 +7,7 @@ alone; the whole batch, and keeps its share, where rows are mixed (mixup, cutmix
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 from collections.abc import Iterator, Sequence
@@ -25,6 +26,8 @@ from ..errors import TrainingError
 from .recipe import Recipe
 
 T = TypeVar("T")
+
+AT_ONCE = 65_536  # rows that are scaled together, in float64
 
 
 def stream(seed: int, *what: Any) -> torch.Generator:
@@ -111,9 +114,17 @@ class Batches:
 
     def _fetched(self, batches: Sequence[Tensor], epoch: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Examples and targets of these rows, as the data set holds them."""
-        x, y = self.data.train.x, self.data.train.y
+        x, y = self.data.train.x if self._scaled is None else self._scaled, self.data.train.y
         raw = x.batches(batches, self.recipe.seed, epoch) if isinstance(x, Rows) else (x[rows] for rows in batches)
         return ((examples, y[rows]) for examples, rows in zip(raw, batches, strict=True))
+
+    @functools.cached_property
+    def _scaled(self) -> Tensor | None:
+        """A table whose numbers are scaled by quantiles, as a network takes it: made once, not in every epoch."""
+        x = self.data.train.x
+        if self.data.scaling is None or not isinstance(x, Tensor):
+            return None
+        return torch.cat([self.data.prepare(part) for part in x.split(AT_ONCE)])
 
     def _step(self, rows: Tensor, raw: Tensor, y: Tensor, epoch: int, i: int, members: int, member: int | None) -> Step:
         """Shape: rows [1 or members, rows]."""
@@ -150,7 +161,7 @@ class Batches:
         raw, y = self.fabric.to_device(raw), self.fabric.to_device(data.targets(y))
         if recipe.randaugment:
             raw = augment.randaugment(raw, recipe.randaugment, recipe.magnitude, draw)
-        x = data.prepare(raw)
+        x = data.prepare(raw) if self._scaled is None else raw
         if recipe.crop:
             if self.black is None:
                 self.black = data.prepare(raw.new_zeros(raw.shape[1:]))[:, :1, :1]

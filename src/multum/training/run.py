@@ -198,11 +198,7 @@ class Run(Progress):
                 self.log = opened.enter_context(closing(Log(self.out, self.tensorboard, shown=len(self.history))))
             else:
                 executing.settle(self)
-            self.ensemble.train()
-            opened.enter_context(fixed())
-            if self.recipe.recompute:
-                opened.enter_context(recomputing())
-            opened.enter_context(room(self.recipe.compile, self.method.members))
+            self.hold(opened)
             opened.enter_context(self.interrupts)
             opened.enter_context(self.bar)
             self.opened = opened.pop_all()
@@ -215,6 +211,14 @@ class Run(Progress):
         """Torch's own generator by the recipe's seed, and afterwards as it was."""
         opened.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
+
+    def hold(self, opened: ExitStack) -> None:
+        """What all steps have: their executors as they were settled, and memory and programs as the recipe asks."""
+        self.ensemble.train()
+        opened.enter_context(fixed())
+        if self.recipe.recompute:
+            opened.enter_context(recomputing())
+        opened.enter_context(room(self.recipe.compile, self.method.members))
 
     def save(self) -> None:
         if self.out is not None:
