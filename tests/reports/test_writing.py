@@ -103,7 +103,7 @@ def test_nan_becomes_null(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
-    with pytest.raises(ConfigError, match=r"must be writable; got .*file.*Use another folder"):
+    with pytest.raises(ConfigError, match=r"file, the folder of a report, must be writable; got .*Use another folder"):
         reports.write(documents.minimal(), tmp_path / "file")
     assert (tmp_path / "file").read_text() == "here"
 
