@@ -59,7 +59,8 @@ def explained(
     except MultumError:
         raise
     except of as error:
-        got = getattr(error, "strerror", None) or first_line(error)
+        words = f"{type(error).__name__}: {first_line(error)}" if of is Exception else first_line(error)
+        got = getattr(error, "strerror", None) or words
         raise kind(f"{rule}; got {got}" + (f". {fix}" if fix else "")) from error
 
 

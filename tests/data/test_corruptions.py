@@ -159,7 +159,7 @@ def replayed(x: np.ndarray, keep: int, frost_words: int) -> Iterator[tuple[tuple
         return [first(np.stack(a)) for a in zip(*(draw() for _ in range(n)), strict=True)]
 
     def constants(name: str) -> Iterator[tuple[int, tuple]]:
-        return zip(SEVERITIES, corruptions._TABLE[name][1], strict=True)
+        return zip(SEVERITIES, corruptions._TABLE[name], strict=True)
 
     for severity in SEVERITIES:
         yield ("gaussian_noise", severity), Replay(images(stream.normal(size=x.shape)))
@@ -197,7 +197,7 @@ def replayed(x: np.ndarray, keep: int, frost_words: int) -> Iterator[tuple[tuple
 
 @pytest.mark.parametrize("name", REPLAYED)
 def test_random_corruptions_match_the_reference_given_its_random_numbers(name: str, reference, draws) -> None:
-    function, constants = corruptions._TABLE[name]
+    function, constants = corruptions._FUNCTIONS[name], corruptions._TABLE[name]
     for severity in SEVERITIES:
         if (name, severity) in reference.corrupted:
             ours = function(reference.clean, draws[name, severity], *constants[severity - 1])

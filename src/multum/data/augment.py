@@ -155,9 +155,8 @@ def _box(x: Tensor, heights: Tensor, widths: Tensor, draw: Draw) -> Tensor:
 def image_functions() -> Any:
     """torchvision's functions of images, or an error that says how to get them."""
     define_missing()
-    return needed(
-        "torchvision.transforms.v2.functional", "randaugment must have torchvision", "Fix: pip install torchvision"
-    )
+    rule, fix = "randaugment must have torchvision", "Fix: pip install torchvision"
+    return needed("torchvision.transforms.v2", rule, fix).functional
 
 
 def randaugment(x: Tensor, operations: int, magnitude: float, draw: Draw) -> Tensor:

@@ -26,6 +26,7 @@ __all__ = ["CORRUPTIONS", "EXTRA", "SEVERITIES", "STANDARD", "check_corruption",
 
 SEVERITIES = (1, 2, 3, 4, 5)
 
+_FUNCTIONS = {**vars(pixels), **vars(weather)}
 # Of each corruption, a function of that name: its arguments for severities 1 to 5; in the benchmark's order.
 _TABLE: dict[str, tuple[tuple[float, ...], ...]] = {
     "gaussian_noise": ((0.04,), (0.06,), (0.08,), (0.09,), (0.10,)),
@@ -84,7 +85,7 @@ def corrupt(x: Tensor, name: str, severity: int, generator: torch.Generator) -> 
     check_corruption(name, channels=x.shape[1])
     if isinstance(severity, bool | float) or severity not in SEVERITIES:
         raise ConfigError(f"severity must be a whole number from 1 to 5; got {severity!r}")
-    function, constants = {**vars(pixels), **vars(weather)}[name], _TABLE[name]
+    function, constants = _FUNCTIONS[name], _TABLE[name]
     draws = Draws(generator, x.device)
     out = torch.empty_like(x)
     for start in range(0, len(x), _CHUNK):
