@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..building import ensemble
 from ..data.parts import Data
 from ..ensemble import Ensemble
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from ..methods import Method, parse
 from ..metrics.streams import outputs_of
 from ..models.own import builder_of
@@ -149,11 +149,7 @@ class EnsembleEstimator(BaseEstimator):
         """The fields of a recipe that were asked for."""
         known = {field.name for field in dataclasses.fields(Recipe)} - {*FIELDS, "seed", "class_weights", "validation"}
         for name in self.recipe or ():
-            if name not in known:
-                raise ConfigError(
-                    f"`recipe` must hold fields of multum.Recipe that are no parameters of their own; got {name!r}. "
-                    + did_you_mean(name, known)
-                )
+            check_known(name, known, "`recipe` must hold fields of multum.Recipe that are no parameters of their own")
         asked = {name: getattr(self, name) for name in FIELDS if getattr(self, name) is not None}
         return {**(self.recipe or {}), **asked}
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_map_only
 
 from ..cascades.cascade import Cascade
 from ..ensemble import Ensemble
-from ..errors import ConfigError, ExportError, did_you_mean, first_line
+from ..errors import ConfigError, ExportError, check_known, first_line
 from ..files import plain
 from ..optimizing.members import is_sampled
 from ..outputs.prediction import eval_mode
@@ -106,8 +106,7 @@ def export(
 def _format(path: Path, name: str | None) -> str:
     suffixes = {form.suffix: key for key, form in FORMATS.items()}
     name = suffixes.get(path.suffix.lower(), "onnx") if name is None else name
-    if name not in FORMATS:
-        raise ConfigError(f"`format` must be {' or '.join(FORMATS)}; got {name!r}. {did_you_mean(name, FORMATS)}")
+    check_known(name, FORMATS, f"`format` must be {' or '.join(FORMATS)}")
     if not path.parent.is_dir():
         raise ConfigError(f"`path` must be in a folder that exists; got {path.parent}. Make it first")
     return name

@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..checks import needed
 from ..errors import ExportError, first_line
 from ..models.sources import NETWORK
 from ..runs.folder import RunFolder
@@ -63,11 +64,5 @@ def write_repository(run: str | Path, to: str | Path) -> Path:
 
 
 def _api() -> Any:
-    try:
-        from huggingface_hub import HfApi
-    except ImportError as error:
-        raise ExportError(
-            f"models must be pushed by the package huggingface_hub, which cannot be imported ({error}). Install it: "
-            "pip install 'multum[hub]'"
-        ) from error
-    return HfApi(library_name="multum")
+    rule, fix = "models must be pushed by the package huggingface_hub", "Install it: pip install 'multum[hub]'"
+    return needed("huggingface_hub", rule, fix, ExportError).HfApi(library_name="multum")

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_flatten
 
+from ..checks import needed
 from ..data.tables import Table
 from ..errors import ExportError, FileError, first_line
 from ..files import atomic, explained
@@ -31,23 +32,17 @@ KEY = "multum"  # of the metadata in the file
 INSIDE = "graph/"  # before names of the network's own values, which a column may have too
 
 
-def needed(name: str) -> ModuleType:
-    """A module of the extra that ONNX files take."""
-    try:
-        return __import__(name)
-    except ImportError as error:
-        raise ExportError(
-            f"ONNX files must be written and run by {name}, which cannot be imported ({error}). Install it: pip "
-            "install 'multum[onnx]', or use format='torch'"
-        ) from error
+def _onnx_package(name: str) -> ModuleType:
+    """A package of the extra that ONNX files take."""
+    fix = "Install it: pip install 'multum[onnx]', or use format='torch'"
+    return needed(name, f"ONNX files must be written and run by {name}", fix, ExportError)
 
 
 def translated(
     program: ExportedProgram, inputs: Sequence[str], outputs: Sequence[str], table: Table | None
 ) -> OnnxModel:
     """A program in ONNX, its inputs and outputs by these names; of a table, every column is an input."""
-    onnx, runtime = needed("onnx"), needed("onnxruntime")
-    needed("onnxscript")
+    onnx, runtime, _ = map(_onnx_package, ("onnx", "onnxruntime", "onnxscript"))
     with quiet(), _silent():
         try:
             model: Any = torch.onnx.export(program, dynamo=True, verbose=False).model  # type: ignore[union-attr]
@@ -164,7 +159,7 @@ class OnnxModel:
     @classmethod
     def open(cls, path: Path) -> OnnxModel:
         """A file that is there."""
-        runtime = needed("onnxruntime")
+        runtime = _onnx_package("onnxruntime")
         with explained(f"{path} must be readable"):
             content = path.read_bytes()
         return cls(content, str(path), runtime)
@@ -202,7 +197,7 @@ class OnnxModel:
 
     def save(self, path: Path, metadata: Mapping[str, Any]) -> None:
         """Write the file, with its metadata."""
-        onnx = needed("onnx")
+        onnx = _onnx_package("onnx")
         proto = onnx.load_from_string(self.content)
         onnx.helper.set_model_props(proto, {KEY: json.dumps(metadata)})
         with atomic(path) as temporary:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from ..files import prepare_folder, write_text
 from .card import write_card
 from .export import export
@@ -46,8 +46,7 @@ def write(
     to = Path(to)
     if serve is None:
         return export(run, to, card=card, **options), to
-    if serve not in SERVERS:
-        raise ConfigError(f"`serve` must be {' or '.join(SERVERS)}; got {serve!r}. {did_you_mean(serve, SERVERS)}")
+    check_known(serve, SERVERS, f"`serve` must be {' or '.join(SERVERS)}")
     if options.get("format", "onnx") != "onnx":
         raise ConfigError(f"a server must be given ONNX; got format={options['format']!r}. Leave it out")
     prepare_folder(to)

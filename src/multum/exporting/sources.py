@@ -18,7 +18,7 @@ from ..cascades.cascade import Cascade
 from ..data.preparation import Preparation
 from ..data.tables import Table
 from ..ensemble import Ensemble
-from ..errors import ConfigError, MultumError, did_you_mean, first_line
+from ..errors import ConfigError, MultumError, check_known, first_line
 from ..metrics.calibration import Temperature
 from ..runs.folder import RunFolder, open_run
 from ..runs.held_out import HeldOut, Rules, fit_rules, held_out
@@ -92,8 +92,7 @@ def _given_rules(rules: Mapping[str, Any]) -> Rules:
 
 def _check_names(rules: Mapping[str, Any], known: tuple[str, ...]) -> None:
     for name in rules:
-        if name not in known:
-            raise ConfigError(f"an option must be one that this export has; got {name!r}. {did_you_mean(name, known)}")
+        check_known(name, known, "an option must be one that this export has")
 
 
 def _fitted_rules(

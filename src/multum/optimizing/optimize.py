@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 from ..ensemble import Ensemble
-from ..errors import ConfigError, ExampleError, ExecutorError, did_you_mean, first_line
+from ..errors import ConfigError, ExampleError, ExecutorError, check_known, first_line
 from ..executors import REFERENCE
 from ..executors.choosing import fixed, measuring, race
 from ..executors.grouped import Grouped
@@ -155,11 +155,8 @@ def _check(ens: Any, backend: str | None, run: str | None) -> None:
             "multum.ensemble(network, multum.Single(), example=x)"
         )
     for name, value, known in (("backend", backend, BACKENDS), ("run", run, RUNS)):
-        if value is not None and value not in known:
-            raise ConfigError(
-                f"{name} must be {', '.join(map(repr, known))} or None; got {value!r}. "
-                + did_you_mean(str(value), known)
-            )
+        if value is not None:
+            check_known(value, known, f"{name} must be {', '.join(map(repr, known))} or None")
     if backend is not None and is_sampled(ens):
         raise ConfigError(
             f"backend must be None where members are samples, as their masks come from generators that no compiler "
