@@ -93,7 +93,7 @@ METHODS = {
     "hypernet, born late and in turns": (multum.Hypernet(members=2, birth_epoch=2), {}),
     "snapshot, collected": (multum.Snapshot(members=2), {}),
     "swag, collected": (multum.Swag(members=2), {}),
-    "lamb, one optimizer each": (multum.Deep(members=2), {"optimizer": "lamb"}),
+    "lamb, one optimizer each, clipped": (multum.Deep(members=2), {"optimizer": "lamb", "clip": 0.1}),
     "own order, one by one": (multum.Deep(members=2), {"sequential": True, "order": "own"}),
 }
 

@@ -156,7 +156,7 @@ def test_servers_get_their_folders(shop, tmp_path, monkeypatch):
         *("README.md", "model.onnx", "requirements.txt", "server.py")
     ]
     row = json.loads(re.search(r"'{\"rows\": \[(.*)\]}'", (tmp_path / "lit" / "README.md").read_text())[1])
-    assert row == {"age": 0.0, "income": 0.0, "visits": 0.0, "colour": "blue", "code": "007", "member": "False"}
+    assert row == {"age": 0.0, "income": 0.0, "visits": 0.0, "colour": "blue", "code": 0.0, "member": "False"}
     compile((tmp_path / "lit" / "server.py").read_text(), "server.py", "exec")
 
 
