@@ -39,11 +39,11 @@ JOBS: dict[str, tuple[multum.methods.Method, dict]] = {
 
 
 class Net(nn.Module):
-    def __init__(self, norm: bool) -> None:
+    def __init__(self, norm: bool, width: int = 6) -> None:
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 6, 3), nn.Conv2d(6, 6, 3, padding=1)
-        self.norm = nn.BatchNorm2d(6) if norm else nn.GroupNorm(1, 6)
-        self.fc = nn.Linear(6, 3)
+        self.conv1, self.conv2 = nn.Conv2d(1, width, 3), nn.Conv2d(width, width, 3, padding=1)
+        self.norm = nn.BatchNorm2d(width) if norm else nn.GroupNorm(1, width)
+        self.fc = nn.Linear(width, 3)
 
     def forward(self, x: Tensor) -> Tensor:
         x = torch.tanh(self.norm(self.conv1(x)))

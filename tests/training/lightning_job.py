@@ -46,7 +46,8 @@ EVERY = {**JOBS, **MORE}
 
 def made(name: str) -> multum.Ensemble:
     torch.manual_seed(0)
-    return multum.ensemble(Net(name == "batch norm"), EVERY[name][0], example=data().example(4), seed=1)
+    net = Net(name == "batch norm", width=12 if name == "masksembles" else 6)  # a mask must have ten channels
+    return multum.ensemble(net, EVERY[name][0], example=data().example(4), seed=1)
 
 
 class Own(LightningModule):

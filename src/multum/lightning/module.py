@@ -273,7 +273,7 @@ class _Hands:
     def backward(self, value: Tensor) -> None:
         self.module.manual_backward(value)
 
-    def no_backward_sync(self, module: nn.Module, enabled: bool) -> Any:
+    def no_backward_sync(self, module: Any, enabled: bool) -> Any:
         return module.no_sync() if enabled and self.world_size > 1 else contextlib.nullcontext()
 
     def clip_gradients(self, module: nn.Module, optimizer: _Held, max_norm: float, error_if_nonfinite: bool) -> None:
