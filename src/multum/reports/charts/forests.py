@@ -44,14 +44,10 @@ def differences(view: View) -> Figure | None:
         }
     )
     reference = compared[0][1].get("label", "one network")
-    far_right = (
-        "worse if it lies right of the grey band, and equal if it lies inside"
-        if margin
-        else "worse if it lies right of 0"
-    )
+    far_right = "worse if right of the grey band, equal if inside it" if margin else "worse if right of 0"
     caption = (
-        f"Left of 0 is better than {reference}. A line is the simultaneous 95 % interval of a difference: the method is "
-        f"better if the line lies left of 0, {far_right}; otherwise it cannot be told."
+        f"Left of 0 is better than {reference}. A line is the simultaneous 95 % interval of a difference: "
+        f"the method is better if the line lies left of 0, {far_right}; otherwise it cannot be told."
     )
     if margin:
         caption += (
