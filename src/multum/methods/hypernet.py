@@ -10,8 +10,8 @@ by column s of e. One network trains for T0 epochs; then `give_birth` makes N me
 norms (with the same relative noise) and a head. Phase 2 trains one member per step (see `turn`): its loss is its own,
 so that a sum over members is a sum over steps. A member sees 1/N of those steps: the paper's new heads ("reset") need
 many of them, at a rate that has not decayed by then; by default members begin with the head that has been trained.
-Shared norms have one set of running statistics, though each member trained with its own batches': members become much
-worse, and OOD data stands out (docs/results/hypernet/table3.md). Take own norms where accuracy counts.
+Shared norms have one set of running statistics, although each member was trained with those of its own batches:
+members become much worse, and OOD data stands out (docs/results/hypernet/table3.md). Use own norms for accuracy.
 
 Wide ResNets follow the paper's Table S1: n blocks per stage, S = 2 for square convolutions, D = 2(2n-1), D = 2n-1 for
 shortcuts and for the first convolution of stage 1, D = 10 for the stem. Elsewhere a group is all layers with the same

@@ -14,7 +14,7 @@ Shared: templates, and every layer whose shape no other has (the stem, the class
 norms with their statistics, and the biases of generated layers. Templates are He-normal, and the coefficients of a
 member's group [layers, K] orthogonal; so the given weights of grouped layers are replaced, all others are kept.
 
-Where no two layers share a shape every layer gets a bank of at least 2 templates: about twice the weights, and said so.
+If no two layers share a shape, every layer gets a bank of at least 2 templates, about twice the weights; multum warns.
 
 Shape: x [batch, ...] -> [members, batch, outputs]. Cost: P weights; M times the mult-adds of one network.
 """

@@ -4,10 +4,10 @@ Huang, Li, Pleiss, Liu, Hopcroft, Weinberger: Snapshot Ensembles: Train 1, get M
 
     lr(t) = lr_0 / 2 * (cos(pi * mod(t - 1, ceil(T/M)) / ceil(T/M)) + 1)        t = 1 .. T
 
-A snapshot is taken at the end of each of the M cycles; the optimizer is not reset. Where M does not divide the epochs,
+A snapshot is taken at the end of each of the M cycles; the optimizer is not reset. If M does not divide the epochs,
 cycles are a whole number of epochs long and differ by one epoch. With `cycles=False` the learning rate is the recipe's
-and the snapshots are spread evenly over the end of training; where the recipe averages weights they are of the running
-average, with batch norm statistics of their own (the SE baseline of the hypernetwork paper).
+and the snapshots are spread evenly over the end of training; if the recipe averages weights, snapshots are taken of the
+running average, with their own batch norm statistics (the SE baseline of the hypernetwork paper).
 
 Shape: x [batch, ...] -> [1, batch, outputs] while training, [members, batch, outputs] once collected.
 """

@@ -6,10 +6,10 @@ Gorishniy, Kotelnikov, Babenko: TabM: Advancing Tabular Deep Learning with Param
     mini    layer_m(x) = W (x * r_m) + b            the first layer alone; all others are shared
     both    head_m(x)  = W_m x + b_m                initialised independently
 
-It is BatchEnsemble with another start and with own heads: members differ at first by what they read of the inputs, and
-by their last layer. The paper has 32 members of an MLP, decays r and s as it does weights, and lets members see the
-same batches or, a little better on some tables, each its own (`Recipe(order="own")`). An embedding of the inputs that
-all members share is named in `plain`.
+It is BatchEnsemble with a different initialisation and separate heads: at first members differ only in how they scale
+the inputs and in their last layer. The paper uses 32 members of an MLP, applies weight decay to r and s, and shows
+members the same batches or, slightly better on some tables, different ones (`Recipe(order="own")`). An embedding of the
+inputs that all members share is named in `plain`.
 
 Shape: x [batch, ...] -> [members, batch, outputs]; r [members, inputs], s and b [members, outputs] of each layer.
 Cost: parameters of one network, M heads and M (inputs + outputs) per layer (mini: M inputs); mult-adds M times one's.

@@ -44,13 +44,15 @@ def differences(view: View) -> Figure | None:
         }
     )
     reference = compared[0][1].get("label", "one network")
-    far_right = "right of the grey band surely worse, inside it equal" if margin else "right of 0 surely worse"
+    far_right = "worse if right of the grey band, equal if inside it" if margin else "worse if right of 0"
     caption = (
-        f"Left of 0 is better than {reference}. A line is the 95 % interval of a difference, for all methods at once: "
-        f"where it lies left of 0 the method is surely better, {far_right}; otherwise it cannot be told."
+        f"Left of 0 is better than {reference}. A line is the simultaneous 95 % interval of a difference: "
+        f"the method is better if the line lies left of 0, {far_right}; otherwise it cannot be told."
     )
     if margin:
-        caption += f" The grey band, {margin:.3g} to either side, is too small a difference to pay for."
+        caption += (
+            f" The grey band, {margin:.3g} to either side, is the margin: a difference that is too small to pay for."
+        )
     marks = [
         Mark(line.method, line.mean, finite(line.low), finite(line.high), COLOURS[line.verdict], line.verdict != OPEN)
         for line in numbers.itertuples()
