@@ -135,7 +135,7 @@ def test_a_machine_without_a_compiler_is_told_so(monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(scoring.torch, "compile", refuse)
     scoring._prove_compiler.cache_clear()
-    with pytest.raises(TrainingError, match=r"got No working C\+\+ compiler found\. Install one"):
+    with pytest.raises(TrainingError, match=r"got RuntimeError: No working C\+\+ compiler found\. Install one"):
         multum.fit(ensemble(), DATA, RECIPE.with_overrides({"compile": True}))
 
 
