@@ -1,11 +1,12 @@
 """An upper bound of a mean by betting (Waudby-Smith and Ramdas, JRSS B 2024), for losses that few examples make.
 
     K_f(m) = prod_i (1 + f (m - x_i) / (most - m)),    x_i <= most,  0 < f < 1
-    bound  = the least m at which the mean of K_f(m) over the bets f reaches 1 / (1 - level)
+    bound  = the least m at which the weighted mean of K_f(m) over the bets f reaches 1 / (1 - level)
 
 Were the true mean m or more, no K_f would grow in expectation, so that it reaches 1 / (1 - level) with probability
 1 - level at most: for any n and any distribution below `most`. An interval of the normal distribution does not know of
 what no example has shown yet: of a loss of 5 nats that one example in 1,000 makes, 1,000 examples often see none.
+Large bets suit rare losses, and half of the weight is the largest's; small ones suit many examples.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from torch import Tensor
 
 __all__ = ["is_below", "mean_bound"]
 
-BETS = (0.8, 0.4, 0.2)
+HALVINGS = torch.arange(10, dtype=torch.float64).unsqueeze(1)
+BETS, WEIGHTS = 0.8 * 0.5**HALVINGS, 0.5 ** (HALVINGS + 1)  # weights of no more than 1 together
 STEPS = 40  # of the bisection: to 1e-12 of the range
 
 
@@ -30,9 +32,10 @@ def is_below(mean: float, x: Tensor, most: float, level: float) -> bool:
     """
     if mean >= most:
         return True
-    bets = torch.tensor(BETS, dtype=torch.float64, device=x.device).unsqueeze(1)
-    capital = (bets * (mean - x.double()) / (most - mean)).log1p().sum(1).logsumexp(0)
-    return float(capital) >= math.log(len(BETS) / (1 - level))
+    values = x[x != 0].double().cpu()  # all others are alike, and most
+    growth, zero = ((BETS * (mean - each) / (most - mean)).log1p() for each in (values, torch.zeros(1)))
+    capital = growth.sum(1, keepdim=True) + (len(x) - len(values)) * zero
+    return float((capital + WEIGHTS.log()).logsumexp(0)) >= -math.log(1 - level)
 
 
 def mean_bound(x: Tensor, most: float, level: float) -> float:
@@ -40,7 +43,7 @@ def mean_bound(x: Tensor, most: float, level: float) -> float:
 
     >>> zeros = torch.zeros(1000)
     >>> round(mean_bound(zeros, most=1.0, level=0.95), 4), round(mean_bound(zeros, most=5.0, level=0.95), 4)
-    (0.0049, 0.0244)
+    (0.0045, 0.0223)
     """
     low, high = float(x.double().mean()), most
     for _ in range(STEPS):
