@@ -202,6 +202,8 @@ def test_a_regression_is_answered_without_multum_and_torch(tmp_path):
     for name in ("mean", "low", "high", "conformal_low", "conformal_high"):
         np.testing.assert_allclose(answers[name], expected[name], rtol=0, atol=1e-5 * expected["std"].max())
     np.testing.assert_allclose(answers["variance"], expected["std"] ** 2, rtol=1e-5)
+    done = CliRunner().invoke(app, ["predict", str(tmp_path / "a.onnx"), str(tmp_path / "new.csv")])
+    assert done.exit_code == 0 and "fitted on" in done.stdout and "risk" not in done.stdout
 
 
 def test_without_the_extra_the_fix_is_stated(monkeypatch, tmp_path):
