@@ -1,7 +1,7 @@
-"""Write the table of docs/exports.md from what tests/exporting/test_matrix.py noted: `python docs/exports.py FILE`.
+"""Write docs/exports.json and the table of docs/exports.md from what tests/exporting/test_matrix.py noted.
 
-MULTUM_EXPORTS=FILE pytest tests/exporting/test_matrix.py notes every outcome, a line of JSON each; of several lines on
-one case the last counts.
+    MULTUM_EXPORTS=FILE pytest tests/exporting/test_matrix.py       notes every outcome, a line of JSON each
+    python docs/exports.py FILE [FILE ...]                          of several lines on one case the last counts
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 PAGE = Path(__file__).with_name("exports.md")
+KEPT = PAGE.with_suffix(".json")
 BEGIN, END = "<!-- table: docs/exports.py -->", "<!-- end of the table -->"
 
 
@@ -48,9 +49,11 @@ def table(lines: list[dict]) -> str:
 
 
 def main() -> None:
-    lines = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
+    lines = [json.loads(line) for file in sys.argv[1:] for line in Path(file).read_text().splitlines()]
+    last = {(line["method"], line["network"], line["format"]): line for line in lines}
+    KEPT.write_text("[\n" + ",\n".join(json.dumps(line, ensure_ascii=False) for line in last.values()) + "\n]\n")
     before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(f"{before}{BEGIN}\n\n{table(lines)}\n\n{END}{rest.partition(END)[2]}")
+    PAGE.write_text(f"{before}{BEGIN}\n\n{table([*last.values()])}\n\n{END}{rest.partition(END)[2]}")
 
 
 if __name__ == "__main__":

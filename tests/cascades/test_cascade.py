@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
 import multum
+from multum.cascades.bound import is_below, mean_bound
 from multum.cascades.cascade import SCORES, Cascade
 from multum.data.parts import Data
 from multum.errors import ConfigError
@@ -130,7 +131,7 @@ def test_the_ensemble_is_left_as_it_was(name: str) -> None:
     assert ens.training and not any("forward" in vars(module) for module in ens.network.modules())
 
 
-def labelled(ens: multum.Ensemble, rows: int = 300) -> tuple[Tensor, Tensor]:
+def labelled(ens: multum.Ensemble, rows: int = 3000) -> tuple[Tensor, Tensor]:
     """Labels that the mean of the members explains, so that stopping early loses something."""
     x = images(rows)
     probs = multum.predict(ens, x).probs
@@ -147,7 +148,7 @@ def test_a_threshold_is_chosen_for_a_stated_loss(score: str | None) -> None:
     x, y = labelled(ens)
     cascade = Cascade.choose(ens, (x, y), nll_loss=0.05, score=score)
     choice, voted = cascade.choice, cascade(x)
-    assert choice is not None and choice.score == cascade.score and choice.examples == 300
+    assert choice is not None and choice.score == cascade.score and choice.examples == 3000
     lost = nll(voted, y) - nll(multum.predict(ens, x), y)
     assert (
         choice.nll_lost == pytest.approx(float(lost.mean()), abs=1e-6) and choice.nll_lost <= choice.nll_bound <= 0.05
@@ -185,6 +186,41 @@ def test_data_gives_its_validation_part() -> None:
     )
     with pytest.raises(ConfigError, match="must be chosen on held-out data"):
         Cascade.choose(ens, Data.given(x, y, "classification"))
+
+
+@pytest.mark.parametrize("name", ["deep", "treenet"])
+def test_a_replay_of_logits_is_what_runs(name: str) -> None:
+    ens, x = made(name), images()
+    cascade = Cascade(ens, voting(ens, x)[0])
+    replayed, voted = cascade.replay(multum.predict(ens, x).logits), cascade(x)
+    assert torch.equal(replayed.voted, voted.voted)
+    torch.testing.assert_close(replayed.logits, voted.logits, rtol=1e-12, atol=1e-12, equal_nan=True)
+
+
+def test_the_bound_holds_for_losses_that_few_examples_make() -> None:
+    """A loss of up to 5 nats that 2 of 1,000 examples make: its mean is 0.005."""
+    generator, repeats, n = torch.Generator().manual_seed(0), 200, 300
+    hit, size = torch.rand(2, repeats, n, generator=generator, dtype=torch.float64)
+    samples = torch.where(hit < 0.002, 5 * size, 0)
+    normal = samples.mean(1) + 1.645 * samples.std(1) / math.sqrt(n)
+    assert (normal < 0.005).double().mean() > 0.4, "an interval of the normal distribution misses it"
+    bounds = [mean_bound(x, most=5.0, level=0.95) for x in samples]
+    assert sum(bound < 0.005 for bound in bounds) <= 0.05 * repeats
+    for x, bound in zip(samples[:5], bounds, strict=False):
+        assert is_below(bound * 1.001, x, 5.0, 0.95) and not is_below(bound * 0.999, x, 5.0, 0.95)
+
+
+def test_the_bound_comes_near_the_mean_with_many_examples() -> None:
+    x = torch.rand(100_000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    assert float(x.mean()) < mean_bound(x, most=1.0, level=0.95) < 0.51
+
+
+def test_too_few_examples_are_told(caplog) -> None:
+    ens = made()
+    x, y = labelled(ens, 60)
+    cascade = Cascade.choose(ens, (x, y), nll_loss=0.001)
+    assert cascade.threshold == math.inf and cascade.choice.saved == 0
+    assert "the cascade never stops: 60 examples do not show" in caplog.text and "hold out more" in caplog.text
 
 
 def test_one_member_is_asked_always() -> None:

@@ -71,6 +71,15 @@ def test_a_file_takes_batches_and_images_of_any_size(heads):
         assert_says(answers, multum.predict(ens, x), [*OUTPUTS, "members"])
 
 
+def test_sizes_that_are_fixed_are_declared(tmp_path):
+    net = nn.Sequential(nn.Flatten(), nn.Linear(48, 4))
+    ens = multum.ensemble(net, multum.Deep(members=2), example=torch.zeros(2, 3, 4, 4), seed=0)
+    about = multum.export(ens, tmp_path / "m.onnx")
+    session = session_of(tmp_path / "m.onnx")
+    assert about["image_size"] == "as traced" and session.get_inputs()[0].shape == ["batch", 3, 4, 4]
+    assert {o.name: o.shape for o in session.get_outputs()}["probs"] == ["batch", 4]
+
+
 def test_what_members_share_is_computed_once(heads):
     _, path, _ = heads
     kinds = [node.op_type for node in onnx.load(path).graph.node]

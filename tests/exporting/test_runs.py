@@ -202,19 +202,8 @@ def test_a_regression_is_answered_without_multum_and_torch(tmp_path):
     for name in ("mean", "low", "high", "conformal_low", "conformal_high"):
         np.testing.assert_allclose(answers[name], expected[name], rtol=0, atol=1e-5 * expected["std"].max())
     np.testing.assert_allclose(answers["variance"], expected["std"] ** 2, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_images_are_answered_without_multum_and_torch(tmp_path):
-    job.train("digits", "small-cnn", "packed:members=2,alpha=2", tmp_path / "run", {"epochs": 1}, progress=False)
-    about = multum.export(tmp_path / "run", tmp_path / "a.onnx", card=False)
-    assert about["image_size"] == "any" and len(about["classes"]) == 10
-    np.save(tmp_path / "new.npy", load_data("digits", seed=0).train.x[:ROWS].numpy())
-    answers = answers_alone(tmp_path / "a.onnx", tmp_path / "new.npy")
-    expected = predict_run(tmp_path / "run", tmp_path / "new.npy", probabilities=True, progress=False)
-    assert (answers["labels"] == expected["label"].astype(int)).all()
-    probs = expected[[f"p_{name}" for name in about["classes"]]]
-    np.testing.assert_allclose(answers["probs"], probs, rtol=0, atol=1e-5)
+    done = CliRunner().invoke(app, ["predict", str(tmp_path / "a.onnx"), str(tmp_path / "new.csv")])
+    assert done.exit_code == 0 and "fitted on" in done.stdout and "risk" not in done.stdout
 
 
 def test_without_the_extra_the_fix_is_stated(monkeypatch, tmp_path):

@@ -15,6 +15,7 @@ A regression has no such rule: one member's own variance says nothing of how far
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -28,10 +29,16 @@ from ..ensemble import Ensemble
 from ..errors import ConfigError, check_known
 from ..metrics.cost import cost
 from ..outputs.prediction import Prediction, batches_for, eval_mode, predict
+from .bound import is_below, mean_bound
 from .trunk import replayed, rows_of, trunk_of, zeros_for
 from .voted import Voted
 
-CANDIDATES = 200  # thresholds that are tried
+__all__ = ["SCORES", "Cascade", "Choice", "running"]
+
+# Thresholds that are tried, from the strictest down; none is taken from the examples that judge it.
+CANDIDATES = (1 - torch.logspace(-7, -0.01, 200, dtype=torch.float64)).float().tolist()
+
+log = logging.getLogger("multum")
 
 
 def _margin(log_probs: Tensor) -> Tensor:
@@ -45,13 +52,19 @@ SCORES: dict[str, Callable[[Tensor], Tensor]] = {  # of log p_k, [batch, classes
 }
 
 
+def running(logits: Tensor) -> Tensor:
+    """log p_k for every k. Shape: logits [members, batch, classes], kept."""
+    counts = torch.arange(1, len(logits) + 1, device=logits.device).view(-1, 1, 1)
+    return logits.log_softmax(2).logcumsumexp(0) - counts.log()
+
+
 class Choice(NamedTuple):
     """What a threshold cost and saved on the data that it was chosen on."""
 
     score: str
     threshold: float
     nll_lost: float  # nats per example, against all members
-    nll_bound: float  # the upper end of its one-sided interval, which is within the stated loss
+    nll_bound: float  # what it stays below on new examples with the stated probability
     saved: float  # share of the mult-adds of all members
     examples: int
 
@@ -96,25 +109,40 @@ class Cascade(nn.Module):
     ) -> Cascade:
         """The cascade that saves the most mult-adds and loses no more than `nll_loss` nats per example.
 
+        Thresholds are tried from the strictest down to the first whose loss is not surely below `nll_loss`
+        (`mean_bound`), which takes examples: some 5,000 for 0.01 where single examples lose up to 10 nats. Where these
+        are too few for any, the cascade never stops, and a warning says so.
+
         Args:
             held_out: data with a validation part; or examples as the network takes them, and labels.
-            nll_loss: the upper end of the loss's interval on these examples stays within it, from the strictest
-                threshold down to the chosen one; 0.01 of an NLL of 0.3.
+            nll_loss: what a new example loses on average, at most; 0.01 of an NLL of 0.3.
             score: one of `SCORES`; None: the one that saves more.
-            level: of that interval.
+            level: the probability of that, over examples to choose on; no example may lose more than the most that one
+                of these would lose by stopping anywhere.
         """
-        if not 0 <= nll_loss < math.inf:
-            raise ConfigError(f"`nll_loss` must be a number of nats >= 0; got nll_loss={nll_loss!r}. Use 0.01")
         x, y = _examples(held_out)
         cascade = cls(ensemble, math.inf)
         logits = predict(ensemble, x, batch_size=batch_size).logits  # type: ignore[union-attr]
-        scores = [score] if score is not None else list(SCORES)
-        each_level = 1 - (1 - level) / len(scores)
-        choices = [cascade._best(logits, y.to(logits.device), name, nll_loss, each_level) for name in scores]
-        best = max(choices, key=lambda choice: choice.saved)
+        best = cascade.choice_for(logits, y.to(logits.device), nll_loss, score=score, level=level)
+        if best.threshold == math.inf and len(logits) > 1:
+            log.warning(
+                "the cascade never stops: %d examples do not show that any threshold loses less than %g nats. State a "
+                "larger `nll_loss`, or hold out more examples",
+                *(best.examples, nll_loss),
+            )
         chosen = cls(ensemble, best.threshold, best.score)
         chosen.choice = best
         return chosen
+
+    def choice_for(
+        self, logits: Tensor, y: Tensor, nll_loss: float, *, score: str | None = None, level: float = 0.95
+    ) -> Choice:
+        """What `choose` takes where the members' logits are there. Shape: [members, n, classes], [n]."""
+        if not 0 <= nll_loss < math.inf:
+            raise ConfigError(f"`nll_loss` must be a number of nats >= 0; got nll_loss={nll_loss!r}. Use 0.01")
+        scores = [score] if score is not None else list(SCORES)
+        each_level = 1 - (1 - level) / len(scores)
+        return max((self._best(logits, y, name, nll_loss, each_level) for name in scores), key=lambda c: c.saved)
 
     def forward(self, x: Any, batch_size: int | None = None) -> Voted:
         """The prediction for examples as `multum.predict` takes them; in eval mode and without gradients."""
@@ -123,6 +151,12 @@ class Cascade(nn.Module):
         if not parts:
             raise ConfigError("a prediction must be of examples; got none")
         return Voted(torch.cat([p.logits for p in parts], 1), torch.cat([p.voted for p in parts]))
+
+    def replay(self, logits: Tensor) -> Voted:
+        """What `forward` would say where all members' logits are there. Shape: [members, batch, classes]."""
+        goes_on = [SCORES[self.score](each) < self.threshold for each in running(logits)[:-1]]
+        votes = torch.stack([torch.ones_like(logits[0, :, 0], dtype=torch.bool), *goes_on]).cumprod(0).bool()
+        return Voted(logits.masked_fill(~votes.unsqueeze(2), math.nan), votes.sum(0))
 
     def saved(self, prediction: Voted) -> float:
         """The share of all members' mult-adds that this prediction did without."""
@@ -167,28 +201,23 @@ class Cascade(nn.Module):
     def _best(self, logits: Tensor, y: Tensor, score: str, nll_loss: float, level: float) -> Choice:
         """The threshold of one score, by what every number of members would have said of every example."""
         members = len(logits)
-        counts = torch.arange(1, members + 1, device=logits.device).view(-1, 1, 1)
-        running = logits.log_softmax(2).logcumsumexp(0) - counts.log()
-        nll = -running.gather(2, y.view(1, -1, 1).expand(members, -1, 1)).squeeze(2).double()
-        scores = torch.stack([SCORES[score](each) for each in running[:-1]]) if members > 1 else nll[:0]
+        log_probs = running(logits)
+        nll = -log_probs.gather(2, y.view(1, -1, 1).expand(members, -1, 1)).squeeze(2).double()
+        if members == 1:
+            return Choice(score, math.inf, 0.0, 0.0, 0.0, len(y))
+        scores = torch.stack([SCORES[score](each) for each in log_probs[:-1]]).double()
         spent = torch.tensor(self.mult_adds, dtype=torch.float64, device=logits.device)
-        shares = torch.linspace(0, 1, CANDIDATES, dtype=torch.float64, device=logits.device)
-        best = Choice(score, math.inf, 0.0, 0.0, 0.0, len(y))
-        # From the strictest down to the first that loses too much: the best of all would be the luckiest of all.
-        for threshold in scores.double().flatten().quantile(shares).tolist()[::-1] if scores.numel() else ():
-            goes_on = (scores.double() < threshold).cumprod(0)
-            stop = goes_on.sum(0)  # the members that voted, less one
+        most = float((nll[:-1] - nll[-1]).max().clamp_min(1e-12))
+        best, losses = Choice(score, math.inf, 0.0, 0.0, 0.0, len(y)), None
+        # To the first that may lose too much: the best of all would be the luckiest of all.
+        for threshold in CANDIDATES:
+            stop = (scores < threshold).cumprod(0).sum(0)  # the members that voted, less one
             lost = nll.gather(0, stop.unsqueeze(0))[0] - nll[-1]
-            bound = float(lost.mean()) + _normal(level) * float(lost.std()) / math.sqrt(len(y))
-            saved = float(1 - spent[stop].mean() / self.all_members)
-            if threshold <= 0 or bound > nll_loss:
+            if not is_below(nll_loss, lost, most, level):
                 break
-            best = Choice(score, threshold, float(lost.mean()), bound, saved, len(y))
-        return best
-
-
-def _normal(level: float) -> float:
-    return float(torch.special.ndtri(torch.tensor(level, dtype=torch.float64)))
+            saved = float(1 - spent[stop].mean() / self.all_members)
+            best, losses = Choice(score, threshold, float(lost.mean()), nll_loss, saved, len(y)), lost
+        return best if losses is None else best._replace(nll_bound=mean_bound(losses, most, level))
 
 
 def _check(ensemble: Any, threshold: float, score: str) -> None:

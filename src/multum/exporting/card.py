@@ -28,7 +28,7 @@ from ..reports.view import View
 from ..runs.folder import RunFolder, open_run
 from ..runs.recorded import own_test_part
 from ..version import __version__
-from .describing import public_name
+from .describing import public_name, reading
 
 __all__ = ["write_card"]
 
@@ -160,8 +160,7 @@ def _data(subject: _Subject) -> str:
     lines = [f"`{public_name(run['data'])}`, fingerprint `{run.get('fingerprint', 'not recorded')}`."]
     if data.table is not None:
         lines.append(data.table.describe())
-    else:
-        lines.append(f"Examples of shape {list(data.shape)}, {str(data.dtype).removeprefix('torch.')}.")
+    lines.append(f"An exported file takes {reading(data)}.")
     if data.classes:
         counts = [f"{name} ({count:.0f})" for name, count in zip(data.classes, data.counts, strict=False)]
         lines.append(f"Classes, with their training examples: {', '.join(counts or data.classes)}.")

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from ..cascades.cascade import SCORES, Cascade
+from ..cascades.cascade import SCORES, Cascade, running
 from ..errors import ExportError
 from ..network.copies import run
 from ..optimizing.members import Members, is_sampled
@@ -82,7 +82,5 @@ def refuse(cascade: Cascade, format: str, members: int | None, rules: Any) -> No
 
 def clear_of_threshold(cascade: Cascade, logits: Tensor, near: float) -> Tensor:
     """Which examples stop where they do by more than rounding. Shape: logits [members, batch, classes] -> [batch]."""
-    counts = torch.arange(1, len(logits) + 1).view(-1, 1, 1)
-    running = logits.log_softmax(2).logcumsumexp(0) - counts.log()
-    scores = torch.stack([SCORES[cascade.score](each) for each in running])
+    scores = torch.stack([SCORES[cascade.score](each) for each in running(logits)])
     return ((scores - cascade.threshold).abs() > near).all(0)

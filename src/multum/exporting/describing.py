@@ -14,13 +14,14 @@ from ..data.preparation import Preparation
 from ..errors import FileError
 from ..metrics.cost import cost
 from ..optimizing.members import is_sampled
+from ..runs.examples import takes_image_files
 from ..runs.machine import versions
 from . import torch_file
 from .graph import Graph
 from .onnx_file import OnnxModel
 from .sources import Source
 
-__all__ = ["described", "metadata", "public_name", "public_preparation", "summary"]
+__all__ = ["described", "metadata", "public_name", "public_preparation", "reading", "summary"]
 
 OF_THE_RUN = ("data", "fingerprint", "model", "recipe")
 
@@ -48,10 +49,27 @@ def described(source: Source, graph: Graph, x: Any, kind: str, sizes: bool) -> d
         "level": meaning.level if ensemble.task == "regression" else None,
         "cascade": None if cascade is None else {"score": cascade.score, "threshold": cascade.threshold},
         "samples": "fixed masks, one for each member and dropout" if is_sampled(ensemble) else None,
+        "reading": None if data is None else reading(data),
         "preparation": None if data is None else public_preparation(data),
     }
     run = {name: source.run[name] for name in OF_THE_RUN if name in source.run}
     return about | run | {name: public_name(run[name]) for name in ("data", "model") if name in run}
+
+
+def reading(data: Preparation) -> str:
+    """What whoever asks the model has to do with an example before; what comes after is inside the file."""
+    if data.table is not None:
+        return "a table's cells as they come: numbers, NaN where one is missing; text, empty where it is missing"
+    kind = f"{str(data.dtype).removeprefix('torch.')} of shape [batch, {', '.join(map(str, data.shape))}]"
+    if not takes_image_files(data):
+        return f"{kind}, as the training data has them, without any scaling"
+    channels, size, _ = data.shape
+    grey = ", 0.299 red + 0.587 green + 0.114 blue, rounded" if channels == 1 else ""
+    return (
+        f"{kind}, 0 to 255, without any scaling. An image file of another size or kind: turned as its EXIF says, "
+        f"converted to RGB, its shorter side scaled to {size} (Pillow, bilinear), the middle {size} x {size} cut "
+        f"out{grey}"
+    )
 
 
 def public_preparation(data: Preparation) -> dict[str, Any]:

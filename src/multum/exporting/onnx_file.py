@@ -108,7 +108,7 @@ def _name_sizes(proto: Any) -> None:
         words |= dict(zip((size.dim_param for size in sizes), ("batch", "", "height", "width"), strict=False))
     for value in (*proto.graph.input, *proto.graph.output):
         for size in value.type.tensor_type.shape.dim:
-            if words.get(size.dim_param):
+            if size.dim_param and words.get(size.dim_param):  # a size that is fixed has none
                 size.dim_param = words[size.dim_param]
     proto.graph.ClearField("value_info")
 

@@ -5,6 +5,7 @@ An ONNX file needs neither the run nor its data: what was fitted is inside, and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -56,7 +57,7 @@ def _frames(
     if members and "members" not in model.outputs:
         raise ConfigError("`members` must be in the file; got one without. Export it with --each-member")
     examples = read_examples(file, data, batch_size)
-    rules = {name: rule for name, rule in about["rules"].items() if rule is not None}
+    rules = {name: _read_rule(rule) for name, rule in about["rules"].items() if rule is not None}
     with Progress(disable=not progress) as bar:
         task = bar.add_task("predicting", total=examples.count)
         for names, x in examples.pieces:
@@ -67,6 +68,16 @@ def _frames(
             frame.attrs = rules
             bar.advance(task, len(names))
             yield frame
+
+
+def _read_rule(rule: Any) -> Any:
+    """A fitted rule of the metadata; JSON has null for numbers that are not finite: no risk, no threshold that holds.
+
+    >>> _read_rule({"risk": None, "threshold": 0.5, "coverage": 0.9})
+    {'risk': nan, 'threshold': 0.5, 'coverage': 0.9}
+    """
+    unsaid = {"risk": math.nan, "threshold": math.inf}
+    return {k: unsaid.get(k) if v is None else v for k, v in rule.items()} if isinstance(rule, dict) else rule
 
 
 def _preparation(model: OnnxModel, about: dict[str, Any]) -> Preparation:

@@ -28,6 +28,8 @@ from ..data.npz import read_arrays
 from ..data.preparation import Preparation
 from ..errors import DataError
 
+__all__ = ["Examples", "read_examples", "takes_image_files"]
+
 TABLES = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 ARRAYS = (".npz", ".npy")
 NAMES = ("x", "X", "x_test")  # of the array to take where a file holds several
@@ -130,11 +132,18 @@ def _finite(x: Tensor, path: Path, start: int, columns: list[str] | None = None)
     return x
 
 
+def takes_image_files(preparation: Preparation) -> bool:
+    """Whether image files can be brought to the form of a run's examples."""
+    shape = preparation.shape
+    square = preparation.is_image and shape[0] in (1, 3) and shape[1] == shape[2]
+    return square and preparation.dtype == torch.uint8
+
+
 def _images(path: Path, preparation: Preparation, at_once: int) -> Examples:
     shape, name = preparation.shape, preparation.name
     if not preparation.is_image:
         raise DataError(f"examples of {name} must be rows of a table; got images, {path}. Give a .csv, .npz or .npy")
-    if shape[0] not in (1, 3) or shape[1] != shape[2] or preparation.dtype != torch.uint8:
+    if not takes_image_files(preparation):
         raise DataError(
             f"image files must be for a run on square images of bytes, grey or RGB; got a run on {name}, "
             f"{preparation.dtype} {shape}. Give a .npz or .npy file"
