@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 import multum
 from multum.benching import bench as benching
+from multum.benching import memory
 from multum.benching.bench import LEAST, MOST, Timed, bench, shuffled, timed_rows
 from multum.benching.memory import peak_memory
 from multum.benching.report import markdown, terminal
@@ -214,6 +217,47 @@ def test_the_memory_is_that_of_the_weights_at_least() -> None:
 
 def test_a_process_that_fails_says_why() -> None:
     assert "Use mlp" in str(peak_memory(Setting("small-cnn", (64,)), Subject(NETWORK), INFERENCE, 2, 1))
+
+
+@pytest.mark.parametrize("end", [EOFError, KeyboardInterrupt])
+def test_a_process_that_dies_and_one_that_is_not_waited_for(end: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+
+    def recv() -> None:
+        raise end
+
+    noted = {name: partial(calls.append, name) for name in ("start", "terminate", "join")}
+    pipe = SimpleNamespace(recv=recv), SimpleNamespace(close=lambda: None)
+    context = SimpleNamespace(
+        set_forkserver_preload=lambda names: None,
+        Pipe=lambda duplex: pipe,
+        Process=lambda **options: SimpleNamespace(exitcode=-9, **noted),
+    )
+    monkeypatch.setattr(memory.multiprocessing, "get_context", lambda kind: context)
+    if end is EOFError:
+        reason = "its process ended with code -9; out of memory is the usual cause"
+        assert peak_memory(SMALL, Subject(NETWORK), INFERENCE, 2, 1) == reason and "terminate" not in calls
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            peak_memory(SMALL, Subject(NETWORK), INFERENCE, 2, 1)
+        assert calls == ["start", "terminate", "join"]  # nothing is left running
+
+
+def test_a_system_without_notes_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "STATUS", tmp_path / "status")
+    assert "does not say" in str(peak_memory(SMALL, Subject(NETWORK), INFERENCE, 2, 1))
+
+
+@pytest.mark.usefixtures("once")
+def test_memory_is_in_units_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = iter([100, 250, "no room"])
+    monkeypatch.setattr(benching, "peak_memory", lambda *args: next(given))
+    options = {**QUICK, "rounds": 1, "memory": True, "methods": "deep:members=2", "executors": "loop,vmap"}
+    document = bench(**options, mode=("inference",))
+    measured = [(row["way"], row["memory"], row["memory_ratio"]) for row in document["rows"]]
+    assert measured == [("", 100, 1.0), ("loop", 250, 2.5), ("vmap", None, None)]
+    (left_out,) = document["left_out"]
+    assert (left_out["way"], left_out["reason"]) == ("vmap", "memory of inference, batch 2: no room")
 
 
 @pytest.mark.usefixtures("once")
