@@ -194,7 +194,7 @@ def band(rows: list[dict[str, Any]]) -> tuple[float, float]:
         laws.append((law.mean() / tested, law.var() / tested**2))
     means, variances = zip(*laws, strict=True)
     reach = 1.96 * math.sqrt(sum(variances)) / len(rows)
-    return float(np.mean(means)) - reach, float(np.mean(means)) + reach
+    return float(np.mean(means)) - reach, min(1.0, float(np.mean(means)) + reach)
 
 
 def page(rows: list[dict[str, Any]], note: str) -> str:

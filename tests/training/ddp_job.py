@@ -35,7 +35,9 @@ JOBS: dict[str, tuple[multum.methods.Method, dict]] = {
     "hypernet": (multum.Hypernet(members=3, birth_epoch=2), {"accumulate": 2}),
     "specialists": (multum.Hypernet(members=3, birth_epoch=2, nested=False), {"average_from": 0.5}),
     "batch norm": (multum.Hypernet(members=2, birth_epoch=2), {"ghost": 4}),
+    "dropout": (multum.McDropout(members=2), {}),
 }
+APART = ("batch norm", "dropout")  # statistics and masks are those of each process's rows
 
 
 class Net(nn.Module):

@@ -35,7 +35,6 @@ MORE: dict[str, tuple[multum.methods.Method, dict]] = {
     "mixture": (multum.Mixture(members=2), {}),
     "multihead": (multum.Multihead(members=2), {"accumulate": 2}),
     "treenet": (multum.TreeNet(members=2, at="conv2"), {}),
-    "mcdropout": (multum.McDropout(members=2), {}),
     "snapshot": (multum.Snapshot(members=2), {}),
     "fastgeometric": (multum.FastGeometric(members=2), {}),
     "swag": (multum.Swag(members=2), {}),

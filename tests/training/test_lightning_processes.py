@@ -1,6 +1,6 @@
 """Two processes of a Trainer give what one gives on the same global batches, and what `multum.fit` gives on two.
 
-Tolerance: as in test_distributed.py, where batch norm is the exception, too.
+Tolerance: as in test_distributed.py, where batch norm and dropout are the exceptions, too.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def compare(alone: Path, both: Path, names: Iterable[str]) -> None:
     for name in names:
         (first, log), (second, _) = result(both, name, 0), result(both, name, 1)
         assert all(torch.equal(first[k], second[k]) for k in first), f"{name}: the processes differ"
-        if name == "batch norm":
+        if name in ddp_job.APART:
             continue
         if "killed" in name:
             whole, whole_log = result(both, name.partition(" ")[0], 0)
@@ -62,7 +62,7 @@ def compare(alone: Path, both: Path, names: Iterable[str]) -> None:
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
     from training import lightning_job
 
-    names = [name for name in FAST if "killed" not in name and name != "batch norm"]
+    names = [name for name in FAST if "killed" not in name and name not in ddp_job.APART]
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
     lightning_job.main(tmp_path / "one", 1, names)
@@ -79,7 +79,7 @@ def test_every_method_gives_what_one_process_gives_and_what_fit_gives_on_two(tmp
     for folder in ("one", "two", "fit"):
         (tmp_path / folder).mkdir()
     names = [*lightning_job.EVERY, *OWN]
-    lightning_job.main(tmp_path / "one", 1, [name for name in names if name != "batch norm"])
+    lightning_job.main(tmp_path / "one", 1, [name for name in names if name not in ddp_job.APART])
     run(str(SCRIPT), str(tmp_path / "two"), "2", *names)
     compare(tmp_path / "one", tmp_path / "two", names)
     run(str(Path(ddp_job.__file__)), str(tmp_path / "fit"), "2")
