@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import sys
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map_only
 
 import multum
 from contract import test_contract as contract
 from multum.errors import ConfigError, ExampleError, ExecutorError
-from multum.optimizing import layouts, optimize
+from multum.optimizing import layouts, optimize, winograd
 from multum.optimizing.optimize import RUNS, Optimized
 
 FAST = {("packed", "wrn-10-1"), ("batch-ensemble", "densenet-like"), ("masksembles", "mlp"), ("mimo", "mlp")}
@@ -297,11 +298,19 @@ def test_outputs_may_be_infinite():
 # -- measured ----------------------------------------------------------------------------------------------------------
 
 
+def fewer_products(ways, step):
+    """Fewer products always win."""
+    for way in ways:
+        step(way)
+    return {"False": 2.0, "True": 1.0}
+
+
 def test_the_fastest_way_that_agrees_is_taken(monkeypatch):
     monkeypatch.delenv("MULTUM_AUTOTUNE")
     ens = deep(Residual())
     names: list[str] = []
-    seconds = (2, 3, 4, 2, 1, 5)
+    seconds = (2, 3, 4, 2, 2, 1, 5, 3)
+    monkeypatch.setattr(layouts, "race", fewer_products)
     monkeypatch.setattr(optimize, "race", lambda ways, _: names.extend(ways) or dict(zip(ways, seconds, strict=True)))
     optimized = multum.optimize(ens, X)
     assert "grouped, channels_last" in repr(optimized)
@@ -314,6 +323,7 @@ def test_the_fastest_way_that_agrees_is_taken(monkeypatch):
 def test_every_layout_gives_the_same(layout, run, monkeypatch):
     ens = deep(Residual())
     monkeypatch.setattr(optimize, "LAYOUTS", (layout,))
+    monkeypatch.setattr(layouts, "race", fewer_products)
     monkeypatch.delenv("MULTUM_AUTOTUNE")
     optimized = multum.optimize(ens, X, run=run)
     assert layout in repr(optimized)
@@ -327,6 +337,33 @@ def test_the_sum_and_the_relu_behind_a_convolution_become_part_of_it(monkeypatch
     names = operators(multum.optimize(deep(Residual()), X, run="loop"))
     assert names.count("mkldnn::_convolution_pointwise") == 4
     assert not {"aten::conv2d", "aten::relu", "aten::add", "aten::batch_norm"} & set(names)
+
+
+@pytest.mark.parametrize("wins", (True, False))
+def test_convolutions_have_fewer_products_where_that_is_faster(wins, monkeypatch):
+    monkeypatch.setattr(optimize, "LAYOUTS", (layouts.PLAIN, layouts.WINOGRAD))
+    monkeypatch.setattr(layouts, "race", lambda ways, step: {"False": 2.0, "True": 1.0 if wins else 1.99})
+    monkeypatch.setattr(optimize, "race", lambda ways, step: {way: -i for i, way in enumerate(ways)})
+    monkeypatch.delenv("MULTUM_AUTOTUNE")
+    optimized = multum.optimize(deep(Residual()), X, run="loop")
+    assert ("winograd" in repr(optimized)) == wins
+    calls = [m.target for g in optimized.modules() if isinstance(g, fx.GraphModule) for m in g.graph.nodes]
+    assert (winograd.convolve in calls) == wins
+
+
+@pytest.mark.parametrize("relu", (True, False))
+@pytest.mark.parametrize("shape, outputs, padding", [((2, 5, 7, 9), 3, [1, 1]), ((1, 4, 8, 4), 6, [0, 2])])
+def test_fewer_products_give_the_convolution(shape, outputs, padding, relu):
+    draw = partial(torch.randn, dtype=torch.float64)
+    x, weight, bias = draw(shape), draw(outputs, shape[1], 3, 3), draw(outputs)
+    plain = F.conv2d(x, weight, bias, padding=padding)
+    other = draw(plain.shape)
+    for b, o in ((bias, other), (None, None)):
+        expected = F.conv2d(x, weight, b, padding=padding) + (0 if o is None else o)
+        kept = None if o is None else o.clone()
+        got = winograd.convolve(x, winograd.transformed(weight), b, padding, o, relu)
+        torch.testing.assert_close(got, expected.relu() if relu else expected, rtol=1e-10, atol=1e-11)
+        assert o is None or torch.equal(o, kept)
 
 
 # -- refusals ----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """The fastest executor, by measurement: which one it is depends on the machine, the network, the input and the mode.
 
-Every executor warms up once and then runs in turns with the others, two rounds at least; those clearly behind drop out,
-and the race ends after about half a second. The fixed table's choice stands where no other is clearly faster. What was
-measured is remembered (see `remembered`), so that one machine gives one answer, and with it the same bits.
+Every executor warms up once and then runs in turns with the others, four rounds at least; those clearly behind drop
+out, and the race ends after about half a second. The fixed table's choice stands where no other is clearly faster. What
+was measured is remembered (see `remembered`), so that one machine gives one answer, and with it the same bits.
 
 MULTUM_AUTOTUNE=0 turns measuring off.
 """
@@ -40,7 +40,8 @@ __all__ = ["fastest", "fixed", "measurable", "measuring", "race", "situation", "
 log = logging.getLogger("multum")
 
 ROUNDS = 20  # of a race, at most
-SECONDS = 0.5  # after which a race ends, once there were two rounds
+LEAST = 4  # rounds: of two, the better one still chose a slower executor for slow steps
+SECONDS = 0.5  # after which a race ends, once there were so many
 BEHIND = 1.5  # times the leader's time: no later round makes up for that
 CLEARLY = 0.97  # times the time of the table's choice: less is worth another choice
 
@@ -158,7 +159,7 @@ def race(names: Sequence[str], step: Callable[[str], Any]) -> dict[str, float]:
                 seconds[name] = min(seconds[name], spent) if number > 1 else spent  # round 0 is the warm-up
         if number >= 2:
             running = [name for name in running if seconds[name] <= BEHIND * min(seconds.values())]
-            if clock() - began > SECONDS:
+            if number >= LEAST and clock() - began > SECONDS:
                 break
         if len(running) < 2:
             break
