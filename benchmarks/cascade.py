@@ -26,7 +26,7 @@ from torch import Tensor
 import multum
 from multum.cascades.cascade import Cascade
 from multum.data.parts import assembled
-from multum.figures.tables import markdown_table
+from multum.figures.formats import markdown_table
 from multum.files import read_json, write_json, write_text
 from multum.metrics.differences import Differences
 from multum.metrics.statistics import over_seeds

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 import multum
-from multum.figures.tables import markdown_table
+from multum.figures.formats import markdown_table
 from multum.files import read_json, write_json, write_text
 from multum.plans.limits import Limits
 from multum.plans.plan import Plan

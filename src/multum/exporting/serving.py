@@ -17,7 +17,7 @@ from typing import Any
 
 from ..data.preparation import Preparation
 from ..ensemble import Ensemble
-from ..errors import ConfigError, did_you_mean
+from ..errors import ConfigError, check_known
 from ..files import prepare_folder, write_text
 from ..runs.examples import takes_image_files
 from .card import write_card
