@@ -17,6 +17,7 @@ import multum
 from contract import test_contract as contract
 from multum.executors import REFERENCE
 from multum.executors.wide import Wide, wide_of
+from multum.executors.wide.products import WideConvolution
 
 EXACT = {"rtol": 1e-10, "atol": 1e-10}
 X = torch.randn(3, 3, 8, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
@@ -108,6 +109,7 @@ def test_layers(name):
 
 
 WAYS = {"matrices": {"PLACES": 0, "PER_PLACE": 0}, "channels last": {"LAST": 0}, "norms apart": {"FOLDED": 10**9}}
+WAYS["whole blocks"] = {"lanes": lambda dtype: 4, "MANY": 0}
 CONVOLUTIONS: list[nn.Module] = [
     *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
     *(nn.Conv2d(8, 6, 1, stride=2), nn.BatchNorm2d(6, affine=False)),
@@ -125,6 +127,23 @@ def test_every_way_to_convolve(way, rows, monkeypatch):
     monkeypatch.setattr("multum.rewrite.norm.LARGE", 0)
     ens = deep(net(*CONVOLUTIONS, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5)))
     check_that_it_agrees(ens, X[:rows], runs=1)
+
+
+def test_zeros_fill_the_channels_of_a_member_where_that_is_worth_it(monkeypatch):
+    groups, convolve = [], WideConvolution.convolve
+
+    def seen(self, x, weight, bias, members):
+        groups.append((x.shape[1] // members, len(weight) // members))
+        return convolve(self, x, weight, bias, members)
+
+    monkeypatch.setattr(WideConvolution, "convolve", seen)
+    for name, value in WAYS["whole blocks"].items():
+        monkeypatch.setattr(f"multum.executors.wide.products.{name}", value)
+    layers = [nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 3), nn.Conv2d(6, 8, 1), nn.Conv2d(8, 1, 1), nn.Flatten()]
+    ens = deep(net(*layers, nn.Linear(16, 5)))
+    ens.executor = "grouped"
+    ens(X)
+    assert groups[-4:] == [(3, 8 * ens.members), (8, 8), (8, 8), (8, 1)]
 
 
 def test_the_norm_behind_a_convolution_is_folded_into_its_weight():

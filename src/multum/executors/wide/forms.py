@@ -10,16 +10,14 @@ from torch import nn
 from ...rewrite.dropout import DROPOUTS
 from ...rewrite.norm import NORMS
 from ...rewrite.walker import MemberLayer
+from .generated import WideCarved, WideEmbedded, WideMixed
 from .layers import NotWide, WideLayer
 from .norms import WideBatchNorm, WideDropout, WideGroupNorm, WideLayerNorm, WideReLU
 from .products import (
-    WideCarved,
     WideConvolution,
-    WideEmbedded,
     WideGroupedLinear,
     WideLinear,
     WideMasked,
-    WideMixed,
     WideRankOne,
     WideTransposed,
 )

@@ -1,4 +1,4 @@
-"""Convolutions and linear layers of all members side by side: as they are, scaled, or with computed weights."""
+"""Convolutions and linear layers of all members side by side: as they are, or scaled."""
 
 from __future__ import annotations
 
@@ -10,17 +10,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...rewrite.templates import COEFFICIENTS, EMBEDDING, TEMPLATES, windows
 from .layers import NotWide, WideLayer
 
 __all__ = [
-    "WideCarved",
     "WideConvolution",
-    "WideEmbedded",
     "WideGroupedLinear",
     "WideLinear",
     "WideMasked",
-    "WideMixed",
     "WideProduct",
     "WideRankOne",
     "WideTransposed",
@@ -29,7 +25,13 @@ __all__ = [
 LAST = 2**22  # numbers of an input: from here on, training holds images with their channels last
 PLACES = 256  # of an image: kernels of one pixel are matrices from here on
 FOLDED = 2  # times the numbers of a weight: an output of so many is worth a weight that does the norm's work
+MANY = 2**16  # numbers of an input: below, the calls that fill channels take the time
 PER_PLACE = 2048  # input times output channels for each place of a single image: kernels are matrices from here on
+
+
+def lanes(dtype: torch.dtype) -> int:
+    """The numbers that oneDNN handles at a time: other widths of a group take its kernels twice as long."""
+    return 16 if dtype is torch.float32 and torch.backends.cpu.get_cpu_capability() == "AVX512" else 1
 
 
 class WideProduct(WideLayer):
@@ -119,7 +121,25 @@ class WideConvolution(WideProduct):
         x = x if wide else self.spread(x)
         if self.as_matrices(x, weight):
             return self.matrices(x, weight, bias)
+        if groups == 1 and x.device.type == "cpu" and x.numel() >= MANY and self.worth_filling(weight, lanes(x.dtype)):
+            return self.filled(x, weight, bias, lanes(x.dtype))
         return self.convolve(x, weight.flatten(0, 1), bias, self.members * groups)
+
+    def worth_filling(self, weight: Tensor, block: int) -> bool:
+        """Whether channels of zeros, which make a member's channels whole blocks, save more than they cost."""
+        outputs, inputs = weight.shape[1:3]
+        more = (outputs + -outputs % block) * (inputs + -inputs % block)
+        return outputs * inputs < more < 2 * outputs * inputs
+
+    def filled(self, x: Tensor, weight: Tensor, bias: Tensor | None, block: int) -> Tensor:
+        """With as many channels of zeros beside each member's own as its inputs and outputs lack."""
+        outputs, inputs = weight.shape[1:3]
+        after, before, still = -outputs % block, -inputs % block, (0, 0) * (weight.ndim - 3)
+        x = F.pad(x.unflatten(1, (self.members, inputs)), (*still, 0, before)).flatten(1, 2) if before else x
+        weight = F.pad(weight, (*still, 0, before, 0, after)).flatten(0, 1)
+        bias = None if bias is None else F.pad(bias.view(-1, outputs), (0, after)).flatten()
+        y = self.convolve(x, weight, bias, self.members)
+        return y.unflatten(1, (self.members, -1))[:, :, :outputs].flatten(1, 2)
 
     def normed(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor | None]:
         """With the norm behind in weight and bias, where no gradient is needed and there is less weight than output."""
@@ -189,6 +209,9 @@ class WideTransposed(WideConvolution):
     def as_matrices(self, x: Tensor, weight: Tensor) -> bool:
         return False
 
+    def worth_filling(self, weight: Tensor, block: int) -> bool:
+        return False
+
 
 class WideLinear(WideProduct):
     axis = -1
@@ -253,42 +276,3 @@ class WideMasked(WideProduct):
 
     def unmasked(self, x: Tensor) -> Tensor:
         return self.module.plain.forward(self.module, x)
-
-
-class _WideGenerated(WideProduct):
-    """A weight that is combined from templates which all members share; members own what combines them."""
-
-    combining: ClassVar[str] = COEFFICIENTS
-
-    def own_weight(self) -> Tensor | None:
-        return self.combined(getattr(self.module, self.combining)) if self.combining in self.own else None
-
-    def combined(self, coefficients: Tensor) -> Tensor:
-        raise NotImplementedError
-
-
-class WideMixed(_WideGenerated):
-    def combined(self, coefficients: Tensor) -> Tensor:
-        templates = self.module.bank.templates
-        numbers = self.module._buffers[TEMPLATES]
-        if TEMPLATES not in self.own:
-            numbers = numbers.expand(self.members, -1)
-        every = coefficients.new_zeros(self.members, templates.shape[0]).scatter_add(1, numbers, coefficients)
-        return torch.mm(every, templates.flatten(1)).view(self.members, *templates.shape[1:])
-
-
-class WideEmbedded(_WideGenerated):
-    combining = EMBEDDING
-
-    def combined(self, coefficients: Tensor) -> Tensor:
-        templates = self.module.bank.templates
-        rows = coefficients.transpose(1, 2).flatten(0, 1)  # [members * chunks, templates]
-        chunks = torch.mm(rows, templates.flatten(1)).view(self.members, -1, *templates.shape[1:]).unbind(1)
-        return torch.cat(chunks, self.module.inputs + 1) if len(chunks) > 1 else chunks[0]
-
-
-class WideCarved(_WideGenerated):
-    def combined(self, coefficients: Tensor) -> Tensor:
-        module = self.module
-        cut = torch.cat(windows(module.bank.templates, module.start, module.count * math.prod(module.shape)))
-        return torch.mm(coefficients, cut.view(module.count, -1)).view(self.members, *module.shape)
