@@ -109,7 +109,7 @@ def test_layers(name):
 
 
 WAYS = {"matrices": {"PLACES": 0, "PER_PLACE": 0}, "channels last": {"LAST": 0}, "norms apart": {"FOLDED": 10**9}}
-WAYS["whole blocks"] = {"lanes": lambda dtype: 4}
+WAYS["whole blocks"] = {"lanes": lambda dtype: 4, "MANY": 0}
 CONVOLUTIONS: list[nn.Module] = [
     *(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()),
     *(nn.Conv2d(8, 6, 1, stride=2), nn.BatchNorm2d(6, affine=False)),
@@ -137,7 +137,8 @@ def test_zeros_fill_the_channels_of_a_member_where_that_is_worth_it(monkeypatch)
         return convolve(self, x, weight, bias, members)
 
     monkeypatch.setattr(WideConvolution, "convolve", seen)
-    monkeypatch.setattr("multum.executors.wide.products.lanes", lambda dtype: 4)
+    for name, value in WAYS["whole blocks"].items():
+        monkeypatch.setattr(f"multum.executors.wide.products.{name}", value)
     layers = [nn.Conv2d(3, 8, 3), nn.Conv2d(8, 6, 3), nn.Conv2d(6, 8, 1), nn.Conv2d(8, 1, 1), nn.Flatten()]
     ens = deep(net(*layers, nn.Linear(16, 5)))
     ens.executor = "grouped"

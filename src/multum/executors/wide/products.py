@@ -25,6 +25,7 @@ __all__ = [
 LAST = 2**22  # numbers of an input: from here on, training holds images with their channels last
 PLACES = 256  # of an image: kernels of one pixel are matrices from here on
 FOLDED = 2  # times the numbers of a weight: an output of so many is worth a weight that does the norm's work
+MANY = 2**16  # numbers of an input: below, the calls that fill channels take the time
 PER_PLACE = 2048  # input times output channels for each place of a single image: kernels are matrices from here on
 
 
@@ -120,12 +121,13 @@ class WideConvolution(WideProduct):
         x = x if wide else self.spread(x)
         if self.as_matrices(x, weight):
             return self.matrices(x, weight, bias)
-        if groups == 1 and x.device.type == "cpu" and self.worth_filling(*weight.shape[1:3], lanes(x.dtype)):
+        if groups == 1 and x.device.type == "cpu" and x.numel() >= MANY and self.worth_filling(weight, lanes(x.dtype)):
             return self.filled(x, weight, bias, lanes(x.dtype))
         return self.convolve(x, weight.flatten(0, 1), bias, self.members * groups)
 
-    def worth_filling(self, outputs: int, inputs: int, block: int) -> bool:
+    def worth_filling(self, weight: Tensor, block: int) -> bool:
         """Whether channels of zeros, which make a member's channels whole blocks, save more than they cost."""
+        outputs, inputs = weight.shape[1:3]
         more = (outputs + -outputs % block) * (inputs + -inputs % block)
         return outputs * inputs < more < 2 * outputs * inputs
 
@@ -207,7 +209,7 @@ class WideTransposed(WideConvolution):
     def as_matrices(self, x: Tensor, weight: Tensor) -> bool:
         return False
 
-    def worth_filling(self, outputs: int, inputs: int, block: int) -> bool:
+    def worth_filling(self, weight: Tensor, block: int) -> bool:
         return False
 
 
