@@ -125,6 +125,8 @@ def compare(
         claim(out, {**settings, "examples": len(source.train) + len(source.test)})
         for name_of_network in dict.fromkeys(entry.model for entry in entries):
             keep_network(name_of_network, out)  # a cell in a process of its own finds it there
+        labels = [entry.label for entry in entries]
+        entries.sort(key=lambda entry: not entry.control)  # widened networks take longest: run last, they run alone
         tuning = None
         if tune and parted.validation is not None:
             entries, tuning = tune_entries(
@@ -139,6 +141,7 @@ def compare(
                 fits=partial(_affordable, data=source, budget=limit),
             )
         cells = [entry.cell(seed, setting) for seed in listed for entry in entries]
+        entries.sort(key=lambda entry: labels.index(entry.label))
         reasons = {entry.label: entry.reason for entry in entries if entry.reason is not None}
         refused = {cell.name: Outcome(cell.name, reasons[cell.label]) for cell in cells if cell.label in reasons}
         outcomes = run(cells, out, full.epochs, refused=refused)
