@@ -154,8 +154,11 @@ def test_a_threshold_is_chosen_for_a_stated_loss(score: str | None) -> None:
         choice.nll_lost == pytest.approx(float(lost.mean()), abs=1e-6) and choice.nll_lost <= choice.nll_bound <= 0.05
     )
     assert choice.saved == pytest.approx(cascade.saved(voted), abs=1e-6) and choice.saved > 0
-    quantile = 1.644854 if score else 1.959964  # of 95 %; where the better of two scores is taken, of 97.5 % each
-    assert choice.nll_bound == pytest.approx(float(lost.mean() + quantile * lost.std() / 300**0.5), rel=1e-5)
+    logits = multum.predict(ens, x).logits
+    fewer = [nll(multum.Prediction.from_logits(logits[:k]), y) - nll(multum.predict(ens, x), y) for k in (1, 2)]
+    level = 0.95 if score else 0.975  # where the better of two scores is taken, each is surer
+    bound = mean_bound(lost, float(torch.stack(fewer).max()), level)
+    assert choice.nll_bound == pytest.approx(bound, rel=1e-5)
 
 
 def test_a_larger_loss_saves_more_and_none_may_save_nothing() -> None:

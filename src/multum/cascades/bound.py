@@ -16,8 +16,6 @@ import math
 import torch
 from torch import Tensor
 
-__all__ = ["is_below", "mean_bound"]
-
 HALVINGS = torch.arange(10, dtype=torch.float64).unsqueeze(1)
 BETS, WEIGHTS = 0.8 * 0.5**HALVINGS, 0.5 ** (HALVINGS + 1)  # weights of no more than 1 together
 STEPS = 40  # of the bisection: to 1e-12 of the range

@@ -33,8 +33,6 @@ from .bound import is_below, mean_bound
 from .trunk import replayed, rows_of, trunk_of, zeros_for
 from .voted import Voted
 
-__all__ = ["SCORES", "Cascade", "Choice", "running"]
-
 # Thresholds that are tried, from the strictest down; none is taken from the examples that judge it.
 CANDIDATES = (1 - torch.logspace(-7, -0.01, 200, dtype=torch.float64)).float().tolist()
 
