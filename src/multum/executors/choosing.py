@@ -40,7 +40,7 @@ __all__ = ["fastest", "fixed", "measurable", "measuring", "race", "situation", "
 log = logging.getLogger("multum")
 
 ROUNDS = 20  # of a race, at most
-LEAST = 4  # rounds: of two, the better one still chose a slower executor for slow steps
+LEAST = 4  # rounds: two say little of a slow step
 SECONDS = 0.5  # after which a race ends, once there were so many
 BEHIND = 1.5  # times the leader's time: no later round makes up for that
 CLEARLY = 0.97  # times the time of the table's choice: less is worth another choice
