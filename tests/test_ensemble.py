@@ -576,3 +576,16 @@ def test_compiled_is_eager(method):
 @pytest.mark.parametrize("method", [Deep(members=2), Packed(members=2, alpha=1)], ids=kind)
 def test_compiled_by_inductor_is_eager(method):
     compare_compiled(method, "inductor")
+
+
+def test_a_segmentation_is_a_classification_of_every_pixel() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 3, 1))
+    x, y = torch.randn(6, 1, 8, 8), torch.randint(3, (6, 8, 8))
+    ens = multum.ensemble(net, multum.Packed(members=4, alpha=2), example=x, task="segmentation", seed=0)
+    before = multum.evaluate(ens, (x, y))["nll"]
+    multum.fit(ens, (x, y), multum.Recipe(epochs=20, batch_size=6))
+    prediction = multum.predict(ens.eval(), x)
+    assert prediction.probs.shape == (6, 3, 8, 8) and prediction.mutual_information.shape == (6, 8, 8)
+    pixels = -prediction.probs.log().gather(1, y.unsqueeze(1)).mean()
+    assert multum.evaluate(ens, (x, y))["nll"] == pytest.approx(float(pixels), rel=1e-5)
+    assert float(pixels) < before

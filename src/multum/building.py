@@ -24,6 +24,7 @@ from .thinning.thin import output_of
 log = logging.getLogger("multum")
 
 TASKS = ("classification", "regression")
+SEGMENTATION = "segmentation"  # classification with further axes, which all of multum's outputs may have
 
 
 class Birth:
@@ -61,7 +62,8 @@ def ensemble(
         network: the base network, left untouched; or a function that builds it, called once per member.
         method: what kind of ensemble, such as `Packed(members=4, alpha=2)`.
         example: one example batch; a tuple or dict for a network with several inputs.
-        task: "classification", or "regression" with two outputs per target (mean, raw variance), or one (the mean).
+        task: "classification"; "segmentation", which is that of every pixel, with outputs [batch, classes, H, W]; or
+            "regression" with two outputs per target (mean, raw variance), or one (the mean).
         targets: of a regression with several: a network then has as many outputs, or twice as many (all means first).
         seed: of the members' initialisation and dropout; None takes it from torch's own generator.
 
@@ -71,7 +73,8 @@ def ensemble(
     >>> ens(torch.zeros(2, 4)).shape
     torch.Size([5, 2, 3])
     """
-    check_known(task, TASKS, f"task must be {' or '.join(map(repr, TASKS))}")
+    check_known(task, (*TASKS, SEGMENTATION), f"task must be {', '.join(map(repr, TASKS))} or {SEGMENTATION!r}")
+    task = "classification" if task == SEGMENTATION else task
     if isinstance(method, type) or not hasattr(method, "birth"):
         got = f"the class {method.__name__}. Call it" if isinstance(method, type) else repr(method)
         raise ConfigError(f"method must be a method's config such as multum.Deep(members=4); got {got}")
