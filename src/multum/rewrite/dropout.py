@@ -106,9 +106,11 @@ def _kept(x: Tensor, p: float, channelwise: bool, member: Tensor | None, handle:
 
 def _unwatched(x: Tensor) -> bool:
     """Whether nobody must see an operator: no vmap, no tracer, no compiler."""
+    if torch.compiler.is_compiling():  # first: a compiler cannot follow what is asked next
+        return False
     modes = torch._C._len_torch_dispatch_stack() or torch._C._len_torch_function_stack()
     mapped = torch._C._functorch.peek_interpreter_stack() is not None
-    return type(x) is Tensor and not (modes or mapped or torch.compiler.is_compiling())
+    return type(x) is Tensor and not (modes or mapped)
 
 
 @keep.register_fake
