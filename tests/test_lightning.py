@@ -94,6 +94,7 @@ METHODS = {
     "snapshot, collected": (multum.Snapshot(members=2), {}),
     "swag, collected": (multum.Swag(members=2), {}),
     "lamb, one optimizer each, clipped": (multum.Deep(members=2), {"optimizer": "lamb", "clip": 0.1}),
+    "own order, mixed": (multum.Deep(members=2), {"order": "own", "mixup": 0.3}),
     "own order, one by one": (multum.Deep(members=2), {"sequential": True, "order": "own"}),
 }
 

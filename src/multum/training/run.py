@@ -190,9 +190,6 @@ class Run(Progress):
     def __enter__(self) -> Run:
         with ExitStack() as opened:
             self.seed(opened)
-            opened.callback(torch.set_default_dtype, torch.get_default_dtype())
-            if self.recipe.precision == "64-true":
-                torch.set_default_dtype(torch.float64)  # Fabric hands outputs back in the default type
             if self.out is not None:
                 resume.begin(self, self.out, self.resume)
                 self.log = opened.enter_context(closing(Log(self.out, self.tensorboard, shown=len(self.history))))
@@ -208,7 +205,10 @@ class Run(Progress):
         self.opened.close()
 
     def seed(self, opened: ExitStack) -> None:
-        """Torch's own generator by the recipe's seed, and afterwards as it was."""
+        """Torch's own generator by the recipe's seed, its default type by the precision; afterwards as they were."""
+        opened.callback(torch.set_default_dtype, torch.get_default_dtype())
+        if self.recipe.precision == "64-true":
+            torch.set_default_dtype(torch.float64)  # of augmentation's draws, and of outputs from Fabric
         opened.enter_context(torch.random.fork_rng(devices=[]))
         torch.manual_seed(stream(self.recipe.seed, "torch").initial_seed())
 
