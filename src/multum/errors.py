@@ -180,7 +180,8 @@ class RewriteError(MultumError):
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """A sentence that names the closest known names, or all of them.
 
-    >>> did_you_mean("resnet81", ["resnet18", "mlp"]) 'Did you mean resnet18?'
+    >>> did_you_mean("resnet81", ["resnet18", "mlp"])
+    'Did you mean resnet18?'
     """
     known = sorted(known)
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.5)

@@ -160,7 +160,7 @@ def thinner(model: str, share: float) -> str:
 def _wider(model: str, times: float) -> str:
     """The model's name at a multiple of its width.
 
-    >>> _wider("small-cnn", 2), wider("wrn-10-1:bias=none", 25 / 24)
+    >>> _wider("small-cnn", 2), _wider("wrn-10-1:bias=none", 25 / 24)
     ('small-cnn:wide=2', 'wrn-10-1:bias=none,wide=1.0417')
     """
     return _with_width(model, "wide", round(times, 4))

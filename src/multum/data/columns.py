@@ -153,7 +153,7 @@ def fit_columns(
         lines = "".join(f"\n  - {reason}" for reason in refused.values())
         raise DataError(
             f"columns must hold numbers or categories; {len(refused)} of {path} cannot be used{lines}\n"
-            f"or leave them out, beside what you drop already: drop={'+'.join(refused)}"
+            f"or leave them out, beside what you drop already: {dropped(list(refused))}"
         )
     if not columns:
         raise DataError(

@@ -88,7 +88,7 @@ def _parsed(name: str, text: Limit, single: Mapping[str, float]) -> float | None
 def _written(name: str, value: float) -> str:
     """A cost in its unit.
 
-    >>> _written("latency", 0.00512), written("memory", 2.5e8), written("params", 11_173_962)
+    >>> _written("latency", 0.00512), _written("memory", 2.5e8), _written("params", 11_173_962)
     ('5.12 ms', '250 MB', '11.2 M')
     """
     return in_ms(value) if name == "latency" else size(value) if name == "memory" else count(value)

@@ -194,7 +194,7 @@ class MemberDropout(Drawing, MemberLayer, nn.modules.dropout._DropoutNd):
         return x * mask if self.p == 1 else self.combine(x, mask)
 
     def combine(self, x: Tensor, mask: Tensor) -> Tensor:
-        return x * mask.div_(1 - self.p)
+        return x * (mask / (1 - self.p))
 
 
 class MemberAlphaDropout(MemberDropout):

@@ -105,7 +105,7 @@ def _alone(outputs: np.ndarray) -> bool:
 def _subgroups_that_fit(inputs: int, outputs: int, gamma: int, min_channels: int) -> int:
     """gamma_j of Packed-Ensembles: lowered until it divides both sides and leaves `min_channels` inputs per group.
 
-    >>> _subgroups_that_fit(192, 192, 4, 64), subgroups_that_fit(32, 64, 2, 64)
+    >>> _subgroups_that_fit(192, 192, 4, 64), _subgroups_that_fit(32, 64, 2, 64)
     (3, 1)
     """
     while gamma > 1 and (inputs % gamma or outputs % gamma or inputs // gamma < min_channels):
