@@ -279,3 +279,10 @@ def test_bench_forgets_what_was_measured(multum, monkeypatch: pytest.MonkeyPatch
     out, err, code = multum("bench", "--clear")
     assert (out, err, code) == ("1 measured choices of executors are forgotten\n", "", 0)
     assert not remembered.file().is_file()
+
+
+def test_headlines_are_planned_and_gathered(multum, tmp_path: Path) -> None:
+    out, _, code = multum("reproduce", "headlines", "--dry-run")
+    assert code == 0 and "## R1: Fashion-MNIST" in out
+    out, _, code = multum("reproduce", "headlines", "--gather", "--out", str(tmp_path))
+    assert code == 0 and "not run" in out and (tmp_path / "headlines.json").is_file()
