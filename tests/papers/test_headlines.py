@@ -17,10 +17,14 @@ from multum.papers.regimes import CLAIMS, REGIMES, Claim, Regime
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
 
-def document(values: dict[str, dict[str, list[float]]]) -> dict:
-    """The document of a regime T whose rows have these values by column."""
+def document(values: dict[str, dict[str, list[float]]], planned: int | None = None) -> dict:
+    """The document of a regime T whose rows have these values by column, of all planned seeds or of some."""
+    seeds = planned or max(len(seeds) for columns in values.values() for seeds in columns.values())
     rows = {
-        row: {"values": {column: {str(i): x for i, x in enumerate(seeds)} for column, seeds in columns.items()}}
+        row: {
+            "seeds": list(range(seeds)),
+            "values": {column: {str(i): x for i, x in enumerate(seeds)} for column, seeds in columns.items()},
+        }
         for row, columns in values.items()
     }
     return {"regimes": {"T": {"rows": rows}}}
@@ -66,6 +70,8 @@ def test_intervals_hold_for_all_tests_together(monkeypatch: pytest.MonkeyPatch) 
     assert (raw["low"], raw["high"]) == pytest.approx((expected.low, expected.high))
     assert raw["verdict"] == "confirmed" and raw["seeds"] == 4 and raw["difference"] == pytest.approx(-0.105)
     assert calibrated["verdict"] == "equivalent"  # the same values
+    begun = next(headlines.tested(document(values, planned=5)))
+    assert begun["verdict"] == "open" and begun["low"] == raw["low"]  # nothing is judged before the last seed
 
 
 @pytest.mark.parametrize(

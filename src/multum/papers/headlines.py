@@ -32,7 +32,7 @@ HEAD = ("claim", "printed", "column", "ours, with interval", "verdict", "why", "
 VERDICTS = {
     "confirmed": "the whole interval has the sign of the claim",
     "equivalent": "the whole interval lies within the margin",
-    "open": "the interval holds both, or too few seeds were run",
+    "open": "the interval holds both, or not all planned seeds were run",
     "contradicted": "the whole interval has the other sign or, of an `as good as`, is worse than the margin",
     "not run": "no seed of it was run",
 }
@@ -132,7 +132,12 @@ def _measured(regime: Regime, trained: Trained, known: Mapping[str, Any]) -> dic
         for column in KEPT:
             now = {str(seed): value for seed, value in trained.values(row.label, COLUMNS[column]).items()}
             columns[column] = dict(sorted({**values.get(column, {}), **now}.items(), key=lambda seed: int(seed[0])))
-        rows[row.label] = {"settings": settings, "values": columns, "seconds": seconds}
+        rows[row.label] = {
+            "settings": settings,
+            "seeds": list(row.seeds),
+            "values": columns,
+            "seconds": seconds,
+        }
     return {"title": regime.title, "rows": rows}
 
 
@@ -167,8 +172,10 @@ def _test(document: Document, claim: Claim, column: str) -> dict[str, Any]:
     numbers = {"seeds": len(seeds), "means": (float(a.mean()), float(b.mean())), "difference": float((a - b).mean())}
     if len(seeds) < 2:
         return {**numbers, "verdict": "open"}
-    found = paired_t(a, b, level=_level())
-    return {**numbers, "low": found.low, "high": found.high, "verdict": _verdict(claim, column, found.low, found.high)}
+    test = paired_t(a, b, level=_level())
+    whole = len(seeds) == len(rows[claim.method]["seeds"])  # a verdict before the last planned seed is one too many
+    verdict = _verdict(claim, column, test.low, test.high) if whole else "open"
+    return {**numbers, "low": test.low, "high": test.high, "verdict": verdict}
 
 
 def _verdict(claim: Claim, column: str, low: float, high: float) -> str:
@@ -218,7 +225,8 @@ def table_rows(document: Document, why: Mapping[str, str] | None = None) -> list
             ours += f"; {test['difference']:+.3g} ({test['low']:+.3g} to {test['high']:+.3g})"
         if verdict == "equivalent":
             verdict += f" within {claim.margin:g}"
-        place = f"{claim.regime}, {test['seeds']} seeds"
+        planned = len(document["regimes"][claim.regime]["rows"][claim.method]["seeds"])
+        place = f"{claim.regime}, {test['seeds']} of {planned} seeds"
         printed = [claim.says, f"{claim.printed} ({claim.source})", test["column"], ours, verdict]
         again = ["the same, calibrated", "", *printed[2:]]
         first = test["column"] == claim.column
