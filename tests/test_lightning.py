@@ -99,7 +99,8 @@ METHODS = {
 }
 
 
-STEPPED = [(name, task) for name in METHODS for task in ("classification", "regression")]
+TASKS = ("classification", "regression")
+STEPPED = [(name, task) for name in METHODS for task in TASKS if not (task == TASKS[1] and "mixup" in METHODS[name][1])]
 # A regression differs by its loss, which is the same function for every method.
 TOLD = [(name, task) for name, task in STEPPED if task == "classification" or name == "deep"]
 

@@ -102,7 +102,7 @@ def trained(module: LightningModule, devices: int, epochs: int, *callbacks: Call
 
 def main(folder: Path, devices: int, names: list[str]) -> None:
     for name in names:
-        job = name.removeprefix("own ").removesuffix(" killed").removesuffix(" by force")
+        job = name.removeprefix("own ").removesuffix(" by force").removesuffix(" killed")
         ens, losses = made(job), Losses()
         if name.startswith("own "):
             rank = trained(Own(ens), devices, RECIPE.epochs, losses, EnsembleCallback())
