@@ -28,7 +28,6 @@ BEGIN, END = "<!-- headlines: written by `multum reproduce headlines` -->", "<!-
 KEPT = ("Accuracy", "NLL", "ECE (%)", "calibrated NLL", "calibrated ECE (%)", "AUC", "Disagreement", "Trained accuracy")
 CALIBRATED = {"NLL": "calibrated NLL", "ECE (%)": "calibrated ECE (%)"}
 LEVEL = 0.95
-HEAD = ("claim", "printed", "column", "ours, with interval", "verdict", "why", "regime")
 VERDICTS = {
     "confirmed": "the whole interval has the sign of the claim",
     "equivalent": "the whole interval lies within the margin",
@@ -213,25 +212,28 @@ def checks(document: Document) -> Iterator[tuple[str, str, bool]]:
             yield regime.name, f"accuracy {wide:.1f} %, of half the width {half:.1f} %", wide - half < 3
 
 
-def table_rows(document: Document, why: Mapping[str, str] | None = None) -> list[list[str]]:
-    """The claims in words, what is printed, ours with its interval, the verdict and why."""
-    rows = []
+def table_rows(document: Document, why: Mapping[str, str] | None = None) -> list[dict[str, str]]:
+    """A row a claim: in words, what is printed, ours as printed and calibrated with intervals, verdicts, and why."""
+    rows: dict[str, dict[str, str]] = {}
     for test in tested(document):
         claim: Claim = test["claim"]
-        ours, verdict = "", test["verdict"]
-        if test["seeds"]:
-            ours = " against ".join(map(_shown, test["means"]))
-        if "low" in test:
-            ours += f"; {test['difference']:+.3g} ({test['low']:+.3g} to {test['high']:+.3g})"
-        if verdict == "equivalent":
-            verdict += f" within {claim.margin:g}"
+        verdict = test["verdict"] + f" within {claim.margin:g}" * (test["verdict"] == "equivalent")
+        change = f"{test['difference']:+.3g} ({test['low']:+.3g} to {test['high']:+.3g})" if "low" in test else ""
+        if test["column"] != claim.column:
+            rows[claim.says]["calibrated"] = f"{change}, {verdict}" if change else ""
+            continue
+        means = f"{claim.column} {' against '.join(map(_shown, test['means']))}" if test["seeds"] else ""
         planned = len(document["regimes"][claim.regime]["rows"][claim.method]["seeds"])
-        place = f"{claim.regime}, {test['seeds']} of {planned} seeds"
-        printed = [claim.says, f"{claim.printed} ({claim.source})", test["column"], ours, verdict]
-        again = ["the same, calibrated", "", *printed[2:]]
-        first = test["column"] == claim.column
-        rows.append([*(printed if first else again), (why or {}).get(claim.says, "") if first else "", place])
-    return rows
+        rows[claim.says] = {
+            "claim": claim.says,
+            "printed": f"{claim.printed} ({claim.source})",
+            "ours": "; ".join(filter(None, (means, change))),
+            "verdict": verdict,
+            "calibrated": "",
+            "why": (why or {}).get(claim.says, ""),
+            "seeds": f"{test['seeds']} of {planned}, {claim.regime}",
+        }
+    return list(rows.values())
 
 
 def _shown(value: float) -> str:
@@ -251,14 +253,17 @@ def _write(pages: Path, document: Document) -> None:
 
 def section(document: Document, pages: Path) -> str:
     """The table with what a reader needs beside it; why a verdict is what it is comes from headlines.why.txt."""
+    rows = table_rows(document, _reasons(pages))
+    head = [name for name in rows[0] if any(row[name] for row in rows)]
     marks = {True: "as it must be", False: "**not** as it must be"}
     found = [f"- {regime}: {what} ({marks[right]})" for regime, what, right in checks(document)]
     planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.rows)
     done = sum(len(row["seconds"]) for regime in document["regimes"].values() for row in regime["rows"].values())
     return "\n\n".join(
         [
-            markdown_table(HEAD, table_rows(document, _reasons(pages))),
-            f"Intervals hold for all {_tests()} tests together; verdicts, regimes and margins are those of "
+            markdown_table(head, [[row[name] for name in head] for row in rows]),
+            "Ours: the means of both, then their difference with its interval; calibrated: the same difference after "
+            f"temperature scaling. Intervals hold for all {_tests()} tests together; verdicts, regimes and margins are of "
             f"[plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
             "Has the network capacity to spare?",
             "\n".join(found) or "- not run yet",
