@@ -263,8 +263,8 @@ def section(document: Document, pages: Path) -> str:
         [
             markdown_table(head, [[row[name] for name in head] for row in rows]),
             "Ours: the means of both, then their difference with its interval; calibrated: the same difference after "
-            f"temperature scaling. Intervals hold for all {_tests()} tests together; verdicts, regimes and margins are of "
-            f"[plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
+            f"temperature scaling. Intervals hold for all {_tests()} tests together; verdicts, regimes and margins are "
+            f"those of [plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
             "Has the network capacity to spare?",
             "\n".join(found) or "- not run yet",
         ]
