@@ -89,6 +89,13 @@ def test_two_processes_of_torchrun_give_what_one_gives(tmp_path: Path) -> None:
     compare(tmp_path / "one", tmp_path / "two", SOME)
 
 
+@pytest.mark.slow
+def test_processes_of_torchrun_end_by_themselves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ENVIRONMENT, "TO_THE_END", "1")
+    for _ in range(3):
+        torchrun(str(SCRIPT), str(tmp_path), "1", *SOME)
+
+
 def test_processes_that_do_not_meet_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def launch(self: Fabric) -> None:
         raise torch.distributed.DistError("nobody came\nwith a second line")
