@@ -9,6 +9,7 @@ usual     the fixed table's, where nothing is known
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain
 from typing import Any
@@ -19,7 +20,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from .errors import ExecutorError, check_known, first_line
 from .executors import EXECUTORS, REFERENCE, default
-from .executors.choosing import fastest, measurable, measuring, situation, structure
+from .executors.choosing import fastest, few_rows, measurable, measuring, situation, structure
 from .layout import Layout
 from .network.copies import unwritten
 
@@ -65,15 +66,18 @@ class Choosing(nn.Module):
         """The executors that cannot run this network, and why."""
         return self.layout.refusals
 
-    def settle(self, x: Any, per_member: bool = False) -> str:
+    def settle(self, x: Any, per_member: bool = False, steps: float = math.inf) -> str:
         """The executor of an input like this one in the present mode; measured now, where it is not known.
 
         With gradients on, a step is forward and backward; with gradients off, forward alone. Nothing of the ensemble
         moves: no buffer, no generator, no gradient.
-        """
-        return self._runs(x, per_member, measure=measuring(always=True))
 
-    def _runs(self, x: Any, per_member: bool, measure: bool | None = None) -> str:
+        Args:
+            steps: how many are to come, where that is known; a few are not worth measuring.
+        """
+        return self._runs(x, per_member, measuring(always=True), steps)
+
+    def _runs(self, x: Any, per_member: bool, measure: bool | None = None, steps: float = math.inf) -> str:
         """The executor of this call."""
         if not self.layout.stacked:
             return REFERENCE
@@ -91,7 +95,7 @@ class Choosing(nn.Module):
             able = self._able(per_member, pools)
             self.settled[key] = able[0]
             if len(able) > 1:
-                self.settled[key] = self.latest[self._mode] = self._fastest(able, key, x, per_member)
+                self.settled[key] = self.latest[self._mode] = self._fastest(able, key, x, per_member, steps)
         return self.settled[key]
 
     def _known(self, per_member: bool) -> str:
@@ -122,12 +126,12 @@ class Choosing(nn.Module):
     def _mode(self) -> str:
         return MODES[self.training]
 
-    def _fastest(self, able: tuple[str, ...], key: str, x: Any, per_member: bool) -> str:
+    def _fastest(self, able: tuple[str, ...], key: str, x: Any, per_member: bool, steps: float) -> str:
         asked = {"situation": key, "members": self.members, "network": structure(self.network, self.layout.stacked)}
         device = self.device
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                return fastest(able, able[0], asked, device, self._step(x, per_member))
+                return fastest(able, able[0], asked, device, self._step(x, per_member), steps)
         except Exception as error:  # a network that cannot be copied, say: the table needs no measurement
             log.info("executors were not measured (%s: %s): %r runs", type(error).__name__, first_line(error), able[0])
             return able[0]
@@ -135,6 +139,7 @@ class Choosing(nn.Module):
     def _step(self, x: Any, per_member: bool) -> Callable[[str], None]:
         """What runs one executor once, on a copy."""
         trial, device = self._trial(), self.device
+        x = x if torch.is_grad_enabled() else few_rows(x, per_member)
         x = tree_map_only(Tensor, lambda t: unwritten(t).requires_grad_(t.requires_grad), x)
         inputs = [t for t in tree_leaves(x) if isinstance(t, Tensor)]
         leaves = [t for t in (*trial.parameters(), *inputs) if t.requires_grad]

@@ -125,10 +125,32 @@ def test_a_step_has_a_backward_pass_where_gradients_are_asked_for(clock: Clock, 
     assert len(backward) == len(clock.runs) - 1  # the last run is the call itself
 
 
-def test_a_slow_network_has_one_warm_up_and_four_rounds(clock: Clock) -> None:
-    clock.costs = {"loop": 1.2, "vmap": 1.1, "grouped": 1.0}
+@pytest.mark.parametrize("slower, rounds", [(0.2, 4), (2.0, 2)])
+def test_a_slow_network_has_one_warm_up_and_four_rounds_and_a_very_slow_one_two(clock, slower, rounds) -> None:
+    clock.costs = {"loop": 1.2 * slower, "vmap": 1.1 * slower, "grouped": slower}
     ensemble(clock)(X)
-    assert sorted(clock.runs) == sorted([*(name for name in COSTS for _ in range(5)), "grouped"])
+    assert sorted(clock.runs) == sorted([*(name for name in COSTS for _ in range(1 + rounds)), "grouped"])
+
+
+def test_a_large_input_is_measured_by_some_of_its_rows_where_no_gradient_is_asked_for(clock, monkeypatch) -> None:
+    rows = []
+    for executor in EXECUTORS.values():
+        run = executor.run
+        monkeypatch.setattr(executor, "run", lambda *a, run=run: rows.append(a[3].shape[-2]) or run(*a))
+    ens, x = ensemble(clock).eval(), torch.randn(1000, 4)
+    rows.clear()
+    with torch.no_grad():
+        assert ens(x).shape == (2, 1000, 3)
+        assert set(rows[:-1]) == {256} and rows[-1] == 1000
+        rows.clear()
+        ens(x.repeat(9, 1))  # the same situation
+        assert rows == [9000]
+        rows.clear()
+        ens(x.expand(2, 1000, 4), per_member=True)
+        assert set(rows[:-1]) == {256} and rows[-1] == 1000
+    rows.clear()
+    ens(x)
+    assert set(rows) == {1000}
 
 
 def test_a_race_is_bounded_and_who_is_clearly_behind_drops_out(clock: Clock) -> None:

@@ -34,6 +34,7 @@ def winner(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[dict[str
         return {name: 1.0 if name == wanted["name"] else 2.0 for name in names}
 
     monkeypatch.setattr(choosing, "race", race)
+    monkeypatch.setattr(choosing, "WORTH", 0)  # runs of a few steps
     remembered._HERE.clear()
     yield wanted
     remembered._HERE.clear()
@@ -79,6 +80,23 @@ def test_held_out_examples_are_scored_by_what_was_settled_too(winner, monkeypatc
     multum.fit(ens, DATA, multum.Recipe(epochs=1, batch_size=16, keep="best", validation=0.25))
     assert ens.latest == {"training": "vmap", "eval": "vmap"}
     assert {name for name, _, _ in runs[6:]} == {"vmap"}
+
+
+def test_a_short_run_is_not_measured_for(winner, monkeypatch) -> None:
+    """Six steps, and two hundred rows that are scored: the table's choice, unless the answer is known already."""
+    recipe = multum.Recipe(epochs=2, batch_size=16, keep="best", validation=0.25)
+    monkeypatch.setattr(choosing, "WORTH", 50)
+    ens = ensemble()
+    usual = {"training": ens.train().executor, "eval": ens.eval().executor}
+    winner["name"] = next(name for name in EXECUTORS if name not in usual.values())
+    multum.fit(ens, DATA, recipe)
+    assert ens.latest == usual and not remembered.file().exists()
+    monkeypatch.setattr(choosing, "WORTH", 0)
+    multum.fit(ensemble(), DATA, recipe)
+    monkeypatch.setattr(choosing, "WORTH", 50)
+    known = ensemble()
+    multum.fit(known, DATA, recipe)
+    assert known.latest == dict.fromkeys(usual, winner["name"])
 
 
 def test_measuring_leaves_no_trace_in_the_result(winner, monkeypatch) -> None:

@@ -1,8 +1,10 @@
 """The fastest executor, by measurement: which one it is depends on the machine, the network, the input and the mode.
 
 Every executor warms up once and then runs in turns with the others, four rounds at least; those clearly behind drop
-out, and the race ends after about half a second. The fixed table's choice stands where no other is clearly faster. What
-was measured is remembered (see `remembered`), so that one machine gives one answer, and with it the same bits.
+out, and the race ends after about half a second. It must not cost what it saves: without gradients it runs on a few
+rows of a large input, slow steps have two rounds, and a training that is known to be short is not measured for. The
+fixed table's choice stands where no other is clearly faster. What was measured is remembered (see `remembered`), so
+that one machine gives one answer, and with it the same bits.
 
 MULTUM_AUTOTUNE=0 turns measuring off.
 """
@@ -27,7 +29,7 @@ from torch import Tensor, nn
 from torch._C import _functorch as functorch
 from torch.nn.modules import module as torch_module
 from torch.utils._python_dispatch import is_in_torch_dispatch_mode
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from ..errors import first_line
 from ..network.copies import tensors_of
@@ -35,13 +37,16 @@ from ..processor import processor
 from ..version import __version__
 from .remembered import file, lookup, remember
 
-__all__ = ["fastest", "fixed", "measurable", "measuring", "race", "situation", "structure"]
+__all__ = ["fastest", "few_rows", "fixed", "measurable", "measuring", "race", "situation", "structure"]
 
 log = logging.getLogger("multum")
 
 ROUNDS = 20  # of a race, at most
-LEAST = 4  # rounds: two say little of a slow step
+LEAST = 4  # rounds: two say little where other programs run
 SECONDS = 0.5  # after which a race ends, once there were so many
+PATIENCE = 5.0  # seconds after which it ends with two
+ROWS = 256  # of an input without gradients: more take longer, and have the same winner
+WORTH = 50  # steps for each executor that pay for a race
 BEHIND = 1.5  # times the leader's time: no later round makes up for that
 CLEARLY = 0.97  # times the time of the table's choice: less is worth another choice
 
@@ -87,17 +92,24 @@ def measurable(network: nn.Module, x: Any) -> bool:
 def situation(x: Any, device: torch.device, *, training: bool, per_member: bool, pools: bool) -> str:
     """What a choice is for, in words: sizes to a power of two, as those that the network fixes lose nothing by it.
 
+    Without gradients, large batches are one situation: see `few_rows`.
+
     >>> situation(torch.zeros(100, 3), torch.device("cpu"), training=False, per_member=False, pools=False)[:27]
     'eval float32 128x4 gradient'
     """
     leaves = (x,) if isinstance(x, Tensor) else tree_leaves(x)
-    sizes = [f"{str(t.dtype)[6:]} {'x'.join(map(_rounded, t.shape))}" for t in leaves if isinstance(t, Tensor)]
+    gradients = torch.is_grad_enabled()
+    sizes = [
+        f"{str(t.dtype)[6:]} {'x'.join(map(_rounded, t.shape if gradients else _few(t.shape, per_member)))}"
+        for t in leaves
+        if isinstance(t, Tensor)
+    ]
     mixed = torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
     low = f" autocast {torch.get_autocast_dtype(device.type)}" if mixed else ""
     words = [
         "training" if training else "eval",
         *sizes,
-        *(["gradients"] if torch.is_grad_enabled() else []),
+        *(["gradients"] if gradients else []),
         *(["per-member"] if per_member else []),
         *(["pooling"] if pools else []),
         f"{device.type}{low} {torch.get_num_threads()} threads",
@@ -109,6 +121,16 @@ def _rounded(size: int) -> str:
     return str(1 << ((size * size).bit_length() // 2))
 
 
+def _few(shape: Sequence[int], per_member: bool) -> Sequence[int]:
+    rows = 1 if per_member else 0
+    return [min(size, ROWS) if axis == rows else size for axis, size in enumerate(shape)]
+
+
+def few_rows(x: Any, per_member: bool) -> Any:
+    """What a race without gradients runs on: the first rows of a large input."""
+    return tree_map_only(Tensor, lambda t: t[:, :ROWS] if per_member else t[:ROWS], x)
+
+
 def structure(network: nn.Module, stacked: Sequence[str]) -> str:
     """A digest of what a network computes with: its modules, and names, shapes, strides and dtypes of its tensors."""
     tensors = {n: [str(t.dtype), list(t.shape), t.stride()] for n, t in tensors_of(network).items()}
@@ -116,7 +138,12 @@ def structure(network: nn.Module, stacked: Sequence[str]) -> str:
 
 
 def fastest(
-    candidates: Sequence[str], usual: str, asked: Mapping[str, Any], device: torch.device, step: Callable[[str], Any]
+    candidates: Sequence[str],
+    usual: str,
+    asked: Mapping[str, Any],
+    device: torch.device,
+    step: Callable[[str], Any],
+    steps: float = math.inf,
 ) -> str:
     """The fastest of these executors: as it was measured before, else by a race.
 
@@ -124,11 +151,14 @@ def fastest(
         usual: the table's choice, one of the candidates.
         asked: what the answer depends on, besides the machine.
         step: runs one executor to its end.
+        steps: how many of them are to come, where that is known; for a few the table's choice is good enough.
     """
     key = _digest({**asked, "candidates": list(candidates), **_machine(device.type)})
     entry = lookup(key, candidates)
     if entry is not None:
         return str(entry["executor"])
+    if steps < WORTH * len(candidates):
+        return usual
     seconds = race(candidates, step)
     if not seconds:
         return usual
@@ -159,7 +189,8 @@ def race(names: Sequence[str], step: Callable[[str], Any]) -> dict[str, float]:
                 seconds[name] = min(seconds[name], spent) if number > 1 else spent  # round 0 is the warm-up
         if number >= 2:
             running = [name for name in running if seconds[name] <= BEHIND * min(seconds.values())]
-            if number >= LEAST and clock() - began > SECONDS:
+            spent = clock() - began
+            if spent > PATIENCE or (number >= LEAST and spent > SECONDS):
                 break
         if len(running) < 2:
             break

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..choice import MODES
 from ..executors import REFERENCE
-from ..executors.choosing import measuring
+from ..executors.choosing import ROWS, measuring
 from ..outputs.prediction import eval_mode
 from .averaging import AT_ONCE
 from .batches import stream
@@ -28,7 +28,7 @@ log = logging.getLogger("multum")
 
 def settle(run: Run) -> None:
     """Choose the executors of a run's members as they are now; the first process chooses for all."""
-    ens = run.ensemble
+    ens, epochs = run.ensemble, run.epochs - run.epoch
     ens.settled.clear()
     ens.latest.clear()
     if run.recipe.recompute:
@@ -38,10 +38,11 @@ def settle(run: Run) -> None:
         if not (run.recipe.recompute or run.recipe.compile or run.sequential or run.method.takes_turns):
             x, per_member = _batch(run)
             with run.fabric.autocast():
-                ens.settle(x, per_member)
+                ens.settle(x, per_member, epochs * run.per_epoch)
         if run.recipe.keep == "best" or "noise" in ens.state:
+            rows = len(run.data.validation or run.data.train)
             with eval_mode(ens), torch.no_grad():
-                ens.settle(_examples(run, min(AT_ONCE, len(run.data.validation or run.data.train))))
+                ens.settle(_examples(run, min(AT_ONCE, rows)), steps=epochs * rows / ROWS)
     ens.latest.update(run.fabric.broadcast(dict(ens.latest)))
 
 
