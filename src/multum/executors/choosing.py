@@ -157,7 +157,7 @@ def fastest(
     entry = lookup(key, candidates)
     if entry is not None:
         return str(entry["executor"])
-    if steps < WORTH * len(candidates):
+    if steps <= WORTH * len(candidates):
         return usual
     seconds = race(candidates, step)
     if not seconds:
