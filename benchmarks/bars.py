@@ -31,7 +31,7 @@ from multum.benching.bench import Timed, shuffled
 from multum.benching.memory import peak_memory
 from multum.benching.peers import installed_versions
 from multum.benching.setting import Setting
-from multum.benching.subjects import INFERENCE, NETWORK, OPTIMIZED, TRAINING, Subject, Workshop
+from multum.benching.subjects import INFERENCE, NETWORK, OPTIMIZED, RECOMPUTED, TRAINING, Subject, Workshop
 from multum.errors import first_line
 from multum.figures.formats import markdown_table
 from multum.files import read_json, write_json, write_text
@@ -106,10 +106,11 @@ def bars() -> dict[str, Bar]:
     every["tabm"] = Bar(what, 0.60, [ours(tabular)], [tabm], setting=MLP, mode=TRAINING, batch=256)
     ways = [ours(multum.Single(), way) for way in (OPTIMIZED, *BACKENDS)]
     every["one-network-optimized"] = Bar("One network by the fastest way of multum.optimize / torch eager", 0.7, ways)
-    what = "Peak memory of a training step, Packed ResNet-18 / one network, batch {}"
-    for batch in (16, 64):
-        bar = Bar(what.format(batch), 1.2, [ours(PACKED)], mode=TRAINING, batch=batch, memory=True)
-        every[f"packed-memory-{batch}"] = bar
+    what = "Peak memory of a training step, Packed ResNet-18{} / one network, batch {}"
+    for suffix, words, way in (("", "", ""), ("-recomputed", " with recompute=True", RECOMPUTED)):
+        for batch in (16, 64):
+            bar = Bar(what.format(words, batch), 1.2, [ours(PACKED, way)], mode=TRAINING, batch=batch, memory=True)
+            every[f"packed-memory-{batch}{suffix}"] = bar
     return every
 
 

@@ -17,9 +17,18 @@ from multum.benching.bench import LEAST, MOST, Timed, bench, shuffled, timed_row
 from multum.benching.memory import peak_memory
 from multum.benching.report import markdown, terminal
 from multum.benching.setting import Setting, listed, setting_of
-from multum.benching.subjects import INFERENCE, NETWORK, TRAINING, Call, Subject, Workshop, executors_named
+from multum.benching.subjects import (
+    INFERENCE,
+    NETWORK,
+    RECOMPUTED,
+    TRAINING,
+    Call,
+    Subject,
+    Workshop,
+    executors_named,
+)
 from multum.errors import ConfigError
-from multum.executors import EXECUTORS
+from multum.executors import EXECUTORS, REFERENCE
 from multum.metrics.timing import in_turn
 
 SMALL = Setting("small-cnn", (1, 8, 8))
@@ -213,6 +222,21 @@ def test_the_memory_is_that_of_the_weights_at_least() -> None:
     weights = 4 * (64 * 2000 + 2000 * 2000 + 2000 * 10)
     assert isinstance(one, int) and isinstance(four, int), (one, four)
     assert 0.9 * weights < one < 2 * weights and 3.9 * weights < four < 6 * weights
+
+
+def test_a_step_that_computes_members_again_is_the_same_step_and_runs_them_one_by_one() -> None:
+    setting, method = Setting("small-cnn", (1, 8, 8)), multum.Packed(members=2, alpha=2)
+    weights = []
+    for way in (REFERENCE, RECOMPUTED):
+        work = Workshop(setting)
+        call = work.call(Subject("packed", way, method), TRAINING, 4)
+        call.prepare()
+        for _ in range(2):
+            call.run()
+        (ens,) = work.built.values()
+        assert ens.executor == REFERENCE
+        weights.append(ens.state_dict())
+    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
 def test_a_process_that_fails_says_why() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..ensemble import Ensemble
 from ..errors import ConfigError, check_known
 from ..executors import EXECUTORS, REFERENCE
+from ..executors.loop import recomputing
 from ..methods import Method
 from ..optimizing.backends import BACKENDS
 from ..optimizing.optimize import optimize
@@ -25,6 +26,7 @@ INFERENCE, TRAINING = MODES = ("inference", "training")
 NETWORK = "one network"
 AUTO = "auto"  # the executor that an ensemble chooses for itself
 OPTIMIZED = "optimized"  # by `multum.optimize`, without a compiler
+RECOMPUTED = "recomputed"  # a training step that keeps one member's activations at a time, `Recipe(recompute=True)`
 RATE = 1e-4  # of the optimizer: weights must move, and stay finite over many steps on noise
 AGREE = 1e-3  # of the largest output: what two executors may differ by in single precision
 
@@ -106,6 +108,9 @@ class Workshop:
         if subject.way in (OPTIMIZED, *BACKENDS):
             backend = None if subject.way == OPTIMIZED else subject.way
             return Call(lambda: None, _passing(optimize(ens.eval(), x, backend=backend), x))
+        if subject.way == RECOMPUTED:
+            step = recomputing()(_training(ens, x, y, self.setting.criterion))
+            return Call(lambda: _prepare(ens, TRAINING, REFERENCE), step)
         executor = None if subject.way in ("", AUTO) else subject.way
         if self.check and executor and mode == INFERENCE:
             self._check_agreement(ens, executor, x[:2])
