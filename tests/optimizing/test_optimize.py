@@ -18,6 +18,8 @@ from contract import test_contract as contract
 from multum.errors import ConfigError, ExampleError, ExecutorError
 from multum.optimizing import layouts, optimize, winograd
 from multum.optimizing.optimize import RUNS, Optimized
+from multum.optimizing.spread import Draws
+from multum.rewrite.dropout import Randomness
 
 FAST = {("packed", "wrn-10-1"), ("batch-ensemble", "densenet-like"), ("masksembles", "mlp"), ("mimo", "mlp")}
 FAST |= {("mixture", "mlp"), ("tree-net", "mlp"), ("mc-dropout", "mlp"), ("deep", "attention")}
@@ -204,6 +206,22 @@ def test_what_precedes_the_first_dropout_has_one_row_per_example():
     seen = layouts._Shapes(graph)
     seen.run(torch.randn(7, 4))
     assert [seen.of[node.name][0] for node in linear] == [7, 35]
+
+
+@pytest.mark.parametrize("shape", [(5, 3, 4, 2), (6, 7), (2, 3, 4), (4,), (0, 3, 2, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("channelwise", [False, True])
+def test_what_samples_drop_is_what_their_masks_drop(shape, dtype, own, channelwise):
+    def draws() -> Draws:
+        return Draws(Randomness([3, 1, 4, 1]), members=3)
+
+    x = torch.randn([3 * shape[0] if own else shape[0], *shape[1:]]).to(dtype)
+    masks = draws()(x, 0.4, channelwise, own, False)
+    expected = (x if own else torch.cat([x] * 3)) * masks
+    formats = [torch.contiguous_format, torch.channels_last] if x.ndim == 4 else [torch.contiguous_format]
+    for layout in formats:
+        assert torch.equal(draws()(x.contiguous(memory_format=layout), 0.4, channelwise, own, True), expected)
 
 
 # -- in use ------------------------------------------------------------------------------------------------------------
