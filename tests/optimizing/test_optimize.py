@@ -224,6 +224,29 @@ def test_what_samples_drop_is_what_their_masks_drop(shape, dtype, own, channelwi
         assert torch.equal(draws()(x.contiguous(memory_format=layout), 0.4, channelwise, own, True), expected)
 
 
+class Dropping(nn.Module):
+    """One dropout before a convolution, one before a linear layer, and one that is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.a, self.b = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.Linear(4, 5), nn.Linear(5, 2)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.drop(self.a(self.drop(self.conv(self.drop(x)).mean((2, 3)))))
+        return self.b(x) + x.sum(1, keepdim=True)
+
+
+def test_what_dropout_divides_by_goes_into_the_one_layer_that_reads_it():
+    x = torch.randn(4, 3, 6, 6)
+    ens = multum.ensemble(Dropping(), multum.McDropout(members=3), example=x).eval()
+    optimized = multum.optimize(ens, x, run="loop")
+    module = getattr(optimized.module, "module", optimized.module)
+    divisions = [node for node in module.graph.nodes if node.target is torch.ops.aten.div.Tensor]
+    assert len(divisions) == 1
+    torch.testing.assert_close(optimized(x), ens(x).detach(), rtol=1e-5, atol=1e-5)
+
+
 # -- in use ------------------------------------------------------------------------------------------------------------
 
 
