@@ -203,8 +203,8 @@ class Spreader:
             return self.call(operator.mul, value.node, self.members)
         if isinstance(example, Tensor) and example.ndim and not isinstance(example.shape[0], int):
             if node not in self.parts:
-                times = [self.members, *[1] * (example.ndim - 1)]
-                self.parts[node] = (self.call(aten.repeat.default, value.node, times),)
+                # Unlike repeat, cat keeps the channels last.
+                self.parts[node] = (self.call(aten.cat.default, [value.node] * self.members),)
             return self.parts[node][0]
         return value.node
 
