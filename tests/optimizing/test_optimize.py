@@ -393,7 +393,10 @@ def test_convolutions_have_fewer_products_where_that_is_faster(wins, monkeypatch
 
 
 @pytest.mark.parametrize("relu", (True, False))
-@pytest.mark.parametrize("shape, outputs, padding", [((2, 5, 7, 9), 3, [1, 1]), ((1, 4, 8, 4), 6, [0, 2])])
+@pytest.mark.parametrize(
+    "shape, outputs, padding",
+    [((2, 5, 7, 9), 3, [1, 1]), ((1, 4, 8, 4), 6, [0, 2]), ((5, 2, 40, 40), 3, [1, 1]), ((0, 2, 4, 4), 3, [1, 1])],
+)
 def test_fewer_products_give_the_convolution(shape, outputs, padding, relu):
     draw = partial(torch.randn, dtype=torch.float64)
     x, weight, bias = draw(shape), draw(outputs, shape[1], 3, 3), draw(outputs)
