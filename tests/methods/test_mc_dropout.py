@@ -61,8 +61,13 @@ def test_the_naive_twin_gives_the_same_outputs_and_gradients(executor, training)
         if training:
             return h * torch.empty_like(h).bernoulli_(0.75, generator=generator) / 0.75
         seed = torch.empty((), dtype=torch.int64).random_(generator=generator)
-        numbers = np.random.SFC64(int(seed)).random_raw(h.numel() // 2).view(np.int32)
-        return h * torch.from_numpy(numbers < 0.75 * 2**32 - 2**31).view_as(h) / 0.75
+        stream = np.random.SFC64(int(seed)).random_raw(h.numel()).tobytes()
+        half = h.numel() // 2  # whose numbers are each two bytes behind
+        numbers = [np.frombuffer(stream, np.int32, half, offset=skip) for skip in (0, 2)]
+        kept = torch.from_numpy(np.concatenate(numbers) >= 0.25 * 2**32 - 2**31)
+        if h.ndim == 4:
+            return h * kept.view_as(h.permute(0, 2, 3, 1)).permute(0, 3, 1, 2) / 0.75
+        return h * kept.view_as(h) / 0.75
 
     def sample(seed: int) -> Tensor:
         """f(x; z) with masks drawn in the order of the layers, before each but the first."""

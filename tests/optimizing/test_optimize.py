@@ -18,6 +18,8 @@ from contract import test_contract as contract
 from multum.errors import ConfigError, ExampleError, ExecutorError
 from multum.optimizing import layouts, optimize, winograd
 from multum.optimizing.optimize import RUNS, Optimized
+from multum.optimizing.spread import Draws
+from multum.rewrite.dropout import Randomness
 
 FAST = {("packed", "wrn-10-1"), ("batch-ensemble", "densenet-like"), ("masksembles", "mlp"), ("mimo", "mlp")}
 FAST |= {("mixture", "mlp"), ("tree-net", "mlp"), ("mc-dropout", "mlp"), ("deep", "attention")}
@@ -206,6 +208,45 @@ def test_what_precedes_the_first_dropout_has_one_row_per_example():
     assert [seen.of[node.name][0] for node in linear] == [7, 35]
 
 
+@pytest.mark.parametrize("shape", [(5, 3, 4, 2), (6, 7), (2, 3, 4), (4,), (0, 3, 2, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("channelwise", [False, True])
+def test_what_samples_drop_is_what_their_masks_drop(shape, dtype, own, channelwise):
+    def draws() -> Draws:
+        return Draws(Randomness([3, 1, 4, 1]), members=3)
+
+    x = torch.randn([3 * shape[0] if own else shape[0], *shape[1:]]).to(dtype)
+    masks = draws()(x, 0.4, channelwise, own, False)
+    expected = (x if own else torch.cat([x] * 3)) * masks
+    formats = [torch.contiguous_format, torch.channels_last] if x.ndim == 4 else [torch.contiguous_format]
+    for layout in formats:
+        assert torch.equal(draws()(x.contiguous(memory_format=layout), 0.4, channelwise, own, True), expected)
+
+
+class Dropping(nn.Module):
+    """One dropout before a convolution, one before a linear layer, and one that is read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.a, self.b = nn.Conv2d(3, 4, 3, padding=1, bias=False), nn.Linear(4, 5), nn.Linear(5, 2)
+        self.drop = nn.Dropout(0.3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.drop(self.a(self.drop(self.conv(self.drop(x)).mean((2, 3)))))
+        return self.b(x) + x.sum(1, keepdim=True)
+
+
+def test_what_dropout_divides_by_goes_into_the_one_layer_that_reads_it():
+    x = torch.randn(4, 3, 6, 6)
+    ens = multum.ensemble(Dropping(), multum.McDropout(members=3), example=x).eval()
+    optimized = multum.optimize(ens, x, run="loop")
+    module = getattr(optimized.module, "module", optimized.module)
+    divisions = [node for node in module.graph.nodes if node.target is torch.ops.aten.div.Tensor]
+    assert len(divisions) == 1
+    torch.testing.assert_close(optimized(x), ens(x).detach(), rtol=1e-5, atol=1e-5)
+
+
 # -- in use ------------------------------------------------------------------------------------------------------------
 
 
@@ -352,7 +393,10 @@ def test_convolutions_have_fewer_products_where_that_is_faster(wins, monkeypatch
 
 
 @pytest.mark.parametrize("relu", (True, False))
-@pytest.mark.parametrize("shape, outputs, padding", [((2, 5, 7, 9), 3, [1, 1]), ((1, 4, 8, 4), 6, [0, 2])])
+@pytest.mark.parametrize(
+    "shape, outputs, padding",
+    [((2, 5, 7, 9), 3, [1, 1]), ((1, 4, 8, 4), 6, [0, 2]), ((5, 2, 40, 40), 3, [1, 1]), ((0, 2, 4, 4), 3, [1, 1])],
+)
 def test_fewer_products_give_the_convolution(shape, outputs, padding, relu):
     draw = partial(torch.randn, dtype=torch.float64)
     x, weight, bias = draw(shape), draw(outputs, shape[1], 3, 3), draw(outputs)

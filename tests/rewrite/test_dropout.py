@@ -14,7 +14,7 @@ import networks
 from multum import Deep, Ensemble
 from multum.building import assembled
 from multum.network.copies import tensors_of
-from multum.rewrite.dropout import DROPOUTS, Randomness, draw_mask
+from multum.rewrite.dropout import DROPOUTS, Randomness, draw_mask, drop
 from multum.rewrite.walker import install
 
 EXACT = {"rtol": 1e-12, "atol": 1e-12}
@@ -356,6 +356,46 @@ def test_masks_have_their_rate_and_follow_their_generator(quick):
         and draw((5,), 1e-12, torch.float64).sum() == 5
         and draw((0, 4), 0.5).shape == (0, 4)
     )
+
+
+@pytest.mark.parametrize("p", [1e-4, 0.01, 0.1, 1 / 3, 0.497, 0.5, 0.75, 0.9, 0.997, 1 - 1e-4])
+def test_quick_masks_drop_at_their_rate_and_independently(p):
+    mask = draw_mask(torch.empty(16, 64, 32, 32), p, torch.Generator().manual_seed(5), quick=True)
+    sd = (p * (1 - p)) ** 0.5
+    dropped = 1 - mask.permute(0, 2, 3, 1).flatten().double()
+    halves = dropped.view(2, -1)
+    for part in (dropped, *halves):
+        assert abs(float(part.mean()) - p) < 4.5 * sd / len(part) ** 0.5
+    first, second = (halves - p) / sd
+    for shift in (0, 1):  # the two whose numbers overlap
+        correlation = float((first.roll(-shift) * second).mean())
+        assert abs(correlation) < 5 / len(first) ** 0.5
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 8, 1001, 200_000])
+@pytest.mark.parametrize("p", [1e-12, 0.1, 0.497, 0.5, 0.997, 1.0])
+def test_what_is_dropped_in_one_pass_is_x_times_the_mask(p, count, flush):
+    x = torch.randn(count)
+    x[::3] = 0
+    x[1::3] *= 1e-40  # denormal
+    mask = draw_mask(torch.empty(count), p, torch.Generator().manual_seed(9), quick=True)
+    out, kept = torch.full((count,), torch.nan), mask.bool()
+    torch.set_flush_denormal(flush)
+    try:
+        drop(x, p, torch.Generator().manual_seed(9), out)
+    finally:
+        torch.set_flush_denormal(False)
+    assert torch.equal(out[kept].view(torch.int32), x[kept].view(torch.int32))
+    assert not out[~kept].view(torch.int32).any()
+
+
+def test_quick_masks_are_the_same_in_every_precision():
+    masks = [
+        draw_mask(torch.empty(3, 5, 4, 2, dtype=dtype), 0.3, torch.Generator().manual_seed(1), quick=True)
+        for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+    ]
+    assert all(torch.equal(mask.float(), masks[0]) for mask in masks)
 
 
 def test_the_short_way_to_a_mask_draws_what_the_operator_draws(monkeypatch):

@@ -4,11 +4,14 @@
     behind a layer    s (W x + b) + t  =  (s W) x + (s b + t)
     before a layer    W (s x + t) + b  =  (W s) x + (W t + b)     where no zeros pad what the layer sees
 
+What dropout divides by, the rate of what it keeps, goes into the layer behind it, whatever pads: (W / (1 - p)) (x z).
+
 A pair is folded only where nothing but the one reads the other. What is folded is computed in float64.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ from torch import Tensor, fx
 
 from .program import Constant, Program, full_arguments, mapped
 
-__all__ = ["fold_norms"]
+__all__ = ["fold_norms", "fold_scales"]
 
 aten = torch.ops.aten
 
@@ -31,6 +34,22 @@ def fold_norms(program: Program) -> int:
     folded = [_into_layer_before(program, node) or _into_layer_behind(program, node) for node in norms]
     program.clean()
     return sum(folded)
+
+
+def fold_scales(program: Program) -> None:
+    """mask / (1 - p) becomes the mask where one layer alone reads what is dropped: its weights are divided instead."""
+    masks = [node for node in program.graph.nodes if node.target is torch.ops.multum.keep.default]
+    for scaled in [node for mask in masks for node in mask.users if node.target is aten.div.Tensor]:
+        product = next(iter(scaled.users))
+        layer = next(iter(product.users), product)
+        alone = len(scaled.users) == len(product.users) == 1 and product.target is aten.mul.Tensor
+        parts = _weights(program, layer) if alone and layer.args[0] is product else None
+        if parts is not None:
+            divided = mapped(partial(torch.div, other=scaled.args[1]), mapped(Tensor.double, parts[0]))
+            _set_weights(program, layer, divided, parts[1], like=parts[0])
+            scaled.replace_all_uses_with(scaled.args[0])
+            program.graph.erase_node(scaled)
+    program.clean()
 
 
 def _into_layer_before(program: Program, norm: fx.Node) -> bool:
@@ -107,9 +126,9 @@ def _weights(program: Program, layer: fx.Node) -> tuple[Constant, Constant | Non
     return None if weight is None or (node is not None and bias is None) else (weight, bias)
 
 
-def _set_weights(program: Program, layer: fx.Node, weight: Constant, bias: Constant, like: Constant) -> None:
+def _set_weights(program: Program, layer: fx.Node, weight: Constant, bias: Constant | None, like: Constant) -> None:
     dtype = like[0].dtype
-    nodes = [program.add(layer, mapped(lambda t: t.to(dtype), values)) for values in (weight, bias)]
+    nodes = [v and program.add(layer, mapped(lambda t: t.to(dtype), v)) for v in (weight, bias)]
     layer.args = (layer.args[0], *nodes, *layer.args[3:])
 
 

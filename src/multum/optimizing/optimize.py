@@ -31,7 +31,7 @@ from ..outputs.prediction import eval_mode
 from .backends import BACKENDS, compiled
 from .layouts import LAYOUTS, PLAIN, laid_out
 from .members import folded, in_turn, is_sampled, one_pass, plain_networks, sampled_network
-from .norms import fold_norms
+from .norms import fold_norms, fold_scales
 from .program import Program, Unexportable, program_of
 from .rules import RULES
 from .spread import Draws, spread
@@ -179,6 +179,7 @@ def _candidates(ens: Ensemble, x: Any, backend: str | None, run: str | None) -> 
         log.info("multum runs the members as plain networks, since torch.export cannot trace them: %s", error)
         return []
     fold_norms(program)
+    fold_scales(program)
     measured = measuring()
     graphs = {name: _spread(program, ens, name) for name in _runs(program, run, measured)}
     if backend is not None:

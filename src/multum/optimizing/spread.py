@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx, nn
 
-from ..rewrite.dropout import Randomness, draw_mask
+from ..rewrite.dropout import Randomness, draw_mask, drop, in_order
 from .program import Constant, Program
 
 __all__ = ["CHANNELS", "COMMON", "EACH", "FRONT", "ROWS", "Draws", "Rule", "Spreader", "Value", "spread"]
@@ -183,14 +183,13 @@ class Spreader:
     def draw(self, node: fx.Node) -> Value:
         """Every sample's mask, from its own generator; with what is dropped, where the graph multiplies the two."""
         x, p, channelwise, *_ = node.args
-        value = self.values[x]  # type: ignore[index]
-        arguments = (value.node, p, channelwise, value.kind == ROWS)
-        scaled, product, keeps = _dropout(node)
-        if scaled is not None and product is not None:
-            dropped = Value(ROWS, (self.graph.call_module("draws", (*arguments, 1 / keeps)),))
-            self.done |= {scaled: dropped, product: dropped}
-            return dropped
-        return Value(ROWS, (self.graph.call_module("draws", arguments),))
+        value, (scaled, product) = self.values[x], _dropout(node)  # type: ignore[index]
+        arguments = (value.node, p, channelwise, value.kind == ROWS, product is not None)
+        drawn = self.graph.call_module("draws", arguments)
+        if product is not None:
+            drawn = drawn if scaled is node else self.call(aten.div.Tensor, drawn, scaled.args[1])
+            self.done |= {scaled: Value(ROWS, (drawn,)), product: Value(ROWS, (drawn,))}
+        return Value(ROWS, (drawn,))
 
     def on_rows(self, node: fx.Node) -> Value:
         """The operator on the rows of all samples: what has one row per example is repeated, sizes are multiplied."""
@@ -204,19 +203,19 @@ class Spreader:
             return self.call(operator.mul, value.node, self.members)
         if isinstance(example, Tensor) and example.ndim and not isinstance(example.shape[0], int):
             if node not in self.parts:
-                times = [self.members, *[1] * (example.ndim - 1)]
-                self.parts[node] = (self.call(aten.repeat.default, value.node, times),)
+                # Unlike repeat, cat keeps the channels last.
+                self.parts[node] = (self.call(aten.cat.default, [value.node] * self.members),)
             return self.parts[node][0]
         return value.node
 
 
-def _dropout(mask: fx.Node) -> tuple[fx.Node | None, fx.Node | None, Any]:
-    """mask / (1 - p), x * (mask / (1 - p)) and 1 - p, where a mask drawn for x is used for nothing else."""
-    scaled = next(iter(mask.users))
-    product = next(iter(scaled.users), None)
-    alone = len(mask.users) == 1 and scaled.target is aten.div.Tensor and len(scaled.users) == 1
-    drops = product is not None and product.target is aten.mul.Tensor and set(product.args) == {mask.args[0], scaled}
-    return (scaled, product, scaled.args[1]) if alone and drops else (None, None, None)
+def _dropout(mask: fx.Node) -> tuple[fx.Node, fx.Node | None]:
+    """mask / (1 - p), or the mask, and its product with x, where a mask drawn for x is used for nothing else."""
+    behind = next(iter(mask.users))
+    scaled = behind if len(mask.users) == 1 and behind.target is aten.div.Tensor else mask
+    product = next(iter(scaled.users))
+    drops = len(scaled.users) == 1 and product.target is aten.mul.Tensor and set(product.args) == {mask.args[0], scaled}
+    return scaled, product if drops else None
 
 
 class Draws(nn.Module):
@@ -226,19 +225,30 @@ class Draws(nn.Module):
         super().__init__()
         self.randomness, self.members = randomness, members
 
-    def forward(self, x: Tensor, p: float, channelwise: bool, own: bool, factor: float | None = None) -> Tensor:
-        """The mask, or where there is a factor x times the mask times the factor.
+    def forward(self, x: Tensor, p: float, channelwise: bool, own: bool, drops: bool) -> Tensor:
+        """The mask, or x times the mask.
 
         Args:
             own: whether every sample has rows of its own in x.
         """
-        rows = x.shape[0] // self.members if own else x.shape[0]
-        rest = (x.shape[1], *(1 for _ in x.shape[2:])) if channelwise else x.shape[1:]
-        mask = torch.empty((self.members, rows, *rest), dtype=x.dtype, device=x.device)
-        for part, generator in zip(mask, self.randomness.on(x.device), strict=False):
+        generators = self.randomness.on(x.device)[: self.members]
+        size = [self.members, len(x) // self.members if own else len(x)]
+        ordered = in_order(x)
+        if drops and not channelwise and _at_once(ordered):
+            out = ordered.new_empty([size[0] * size[1], *ordered.shape[1:]])
+            shape = [self.members, out.numel() // self.members]
+            sources = ordered.view(shape if own else [1, shape[1]]).expand(shape)
+            for source, part, generator in zip(sources, out.view(shape), generators, strict=True):
+                drop(source, p, generator, part)
+            return out.permute(0, 3, 1, 2) if x.ndim == 4 else out
+        mask = x.new_empty([*size, *(x.shape[1:2] + (1,) * (x.ndim - 2) if channelwise else x.shape[1:])])
+        for part, generator in zip(mask, generators, strict=True):
             draw_mask(part, p, generator, quick=True)
-        if factor is None:
+        if not drops:
             return mask.flatten(0, 1)
-        x = x.unflatten(0, (self.members, rows)) if own else x.unsqueeze(0)
-        out = mask if mask.shape[2:] == x.shape[2:] else None
-        return torch.addcmul(x.new_zeros(()), x, mask, value=factor, out=out).flatten(0, 1)
+        x = x.unflatten(0, size) if own else x.unsqueeze(0)
+        return torch.mul(x, mask, out=mask if mask.shape[2:] == x.shape[2:] else None).flatten(0, 1)
+
+
+def _at_once(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.dtype is torch.float32 and x.is_contiguous()

@@ -27,6 +27,7 @@ def _twice(matrix: list[list[int]]) -> Tensor:
     return torch.kron(once, once)
 
 
+_TILES = 256  # at once: more do not stay in the cache from one step to the next, and their memory is new each time
 _IN, _WEIGHT, _OUT = _twice(_B), _twice(_G) / 24**2, _twice(_A)
 
 
@@ -40,17 +41,19 @@ def convolve(
     x: Tensor, weight: Tensor, bias: Tensor | None, padding: list[int], other: Tensor | None, relu: bool
 ) -> Tensor:
     """A convolution, and what is added to it, and a relu. Shape: x [batch, inputs, H, W], weight by `transformed`."""
-    (up, across), (batch, inputs, height, width) = padding, x.shape
+    (up, across), (batch, inputs, height, width), channels = padding, x.shape, weight.shape[2]
     height, width = height + 2 * up - 2, width + 2 * across - 2  # of the output
     rows, columns = -(-height // 4), -(-width // 4)
     below, right = 4 * rows - height + up, 4 * columns - width + across
     padded = F.pad(x.permute(0, 2, 3, 1), (0, 0, across, right, up, below))
-    tiles = padded.unfold(1, 6, 4).unfold(2, 6, 4).permute(4, 5, 0, 1, 2, 3)  # [6, 6, batch, rows, columns, inputs]
-    places = torch.mm(_IN.to(x), tiles.reshape(36, -1)).view(36, -1, inputs)
-    outputs = torch.mm(_OUT.to(x), torch.bmm(places, weight).view(36, -1))
-    ordered = outputs.view(4, 4, batch, rows, columns, -1).permute(2, 3, 0, 4, 1, 5)
-    y = x.new_empty(ordered.shape)
-    y = y.copy_(ordered) if bias is None else torch.add(ordered, bias, out=y)
-    y = y.view(batch, 4 * rows, 4 * columns, -1)[:, :height, :width].permute(0, 3, 1, 2)
+    y = x.new_empty((batch, rows, 4, columns, 4, channels))
+    some = max(_TILES // (rows * columns), 1)
+    for part, out in zip(padded.split(some), y.split(some), strict=True):
+        tiles = part.unfold(1, 6, 4).unfold(2, 6, 4).permute(4, 5, 0, 1, 2, 3)  # [6, 6, part, rows, columns, inputs]
+        places = torch.mm(_IN.to(x), tiles.reshape(36, -1)).view(36, -1, inputs)
+        outputs = torch.mm(_OUT.to(x), torch.bmm(places, weight).view(36, -1))
+        ordered = outputs.view(4, 4, len(part), rows, columns, channels).permute(2, 3, 0, 4, 1, 5)
+        out.copy_(ordered) if bias is None else torch.add(ordered, bias, out=out)
+    y = y.view(batch, 4 * rows, 4 * columns, channels)[:, :height, :width].permute(0, 3, 1, 2)
     y = y if other is None else y.add_(other)
     return (y.relu_() if relu else y).contiguous(memory_format=torch.channels_last)
