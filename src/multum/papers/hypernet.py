@@ -12,6 +12,7 @@ from .basins import embeddings
 from .charts.items import constant_rate, nested_chart
 from .exact import hypernet_size, nested
 from .inside import own_statistics
+from .regimes import NASGD, REGIMES
 from .results import Table, read
 from .settings import CIFAR, SGD, cpu_rows, rows
 
@@ -180,13 +181,13 @@ def table_s3_s9(scale: str) -> Run:
     """Accuracy and OOD detection by noise, time of birth, epochs, number of members, final rate, nesting."""
     printed = TABLES["Tables S3 to S9"]
     if scale == "cpu":
-        methods = {
-            **{f"sigma={s}": cpu_watchful(sigma=s) for s in (0.0, 0.5, 1.0)},
-            **{f"T0={t}": cpu_watchful(birth_epoch=share) for t, share in ((80, 0.4), (160, 0.8))},
-            **{f"N={n}": cpu_watchful(members=n) for n in (5, 15)},
-        }
-        every = _small(methods)
-        reduced = ("printed numbers are CIFAR-10's", "epochs, final rate and nesting (S5, S8, S9) are left out")
+        labels = {"sigma=0.0": "sigma 0", "sigma=0.25": NASGD, "sigma=1.0": "sigma 1", "N=5": "N = 5"}
+        every = REGIMES["R4"].points({**labels, "T0=160": "born after 0.8 of the epochs"})
+        reduced = (
+            "printed numbers are CIFAR-10's",
+            "own norms and nested steps, as in Tables 1 and 2; the paper's rows share norms and are not nested",
+            "N = 15, T0 = 80, epochs, final rate and nesting (S5, S8, S9) are left out",
+        )
         return Run(rows=every, printed=_near(printed, every, "C10"), reduced=reduced)
     methods = {
         **{f"sigma={s}": watchful(sigma=s) for s in (0.0, 0.25, 0.5, 0.75, 1.0)},
@@ -215,8 +216,8 @@ def table_s3_s9(scale: str) -> Run:
 def table_s6_s11(scale: str) -> Run:
     """Larger networks with cutout, and hypernetworks of less than half the size."""
     if scale == "cpu":
-        methods = {"compression 1": cpu_hypernet(), "compression 2": cpu_hypernet(compression=2)}
-        return Run(rows=_small(methods), reduced=("S6's larger networks are left out",))
+        labels = {"compression 1": NASGD, "compression 2": "compression 2"}
+        return Run(rows=REGIMES["R4"].points(labels), reduced=("S6's larger networks are left out",))
     every: tuple[Row, ...] = ()
     printed, larger = {}, TABLES["Table S6"]
     small = {"15.6M nested": accurate(compression=2), "15.6M": watchful(compression=2)}

@@ -11,6 +11,7 @@ from .base import NEEDS_IMAGENET, Row, Run, item
 from .basins import between
 from .charts.items import scaling
 from .exact import allocation
+from .regimes import REGIMES
 from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
@@ -112,23 +113,21 @@ def table5(scale: str) -> Run:
 )
 def figure3(scale: str) -> Run:
     """Accuracy by the number of parameters, and by the number of members."""
-    every: list[Row] = []
     if scale == "cpu":
-        budgets = {f"{b:g}x": _cpu_mixture(b) for b in (1.0, 2.0, 3.3)}
-        budgets["0.7x"] = Mixture(members=4, budget=0.7, mode="blob")
-        for size, method in budgets.items():
-            every += cpu_rows({f"P = {size}": method}, varied={"P": size})
-        for m in (2, 6):
-            every += cpu_rows({f"M = {m}": Mixture(members=m, budget=1.0)}, varied={"P": "1x"})
-        more = tuple(("Accuracy", f"P = {b}x", f"P = {a}x") for a, b in ((0.7, 1), (1, 2), (2, 3.3)))
-        four = tuple(("Accuracy", "P = 1x", f"M = {m}") for m in (2, 6))  # "ensemble size 4 is best"
-        return Run(rows=tuple(every), claims=(*more, *four), reduced=(CPU_BANKS,))
+        budget = {f"P = {size}": size for size in ("1x", "2x", "3.3x")}
+        sizes = {point: f"MixtureEnsembles, {size}" for point, size in budget.items()}
+        members = {f"M = {m}": f"MixtureEnsembles, 1x, M = {m}" for m in (2, 8)}
+        budget |= dict.fromkeys(members, "1x")
+        more = tuple(("Accuracy", f"P = {b}", f"P = {a}") for a, b in (("1x", "2x"), ("2x", "3.3x")))
+        four = tuple(("Accuracy", "P = 1x", label) for label in members)  # "ensemble size 4 is best"
+        return Run(rows=REGIMES["R3"].points({**sizes, **members}, P=budget), claims=(*more, *four))
     budgets = {
         "7M": Mixture(members=4, budget=7_000_000, mode="blob"),
         "15M": Mixture(members=4, budget=15_000_000),
         "36.5M": Mixture(members=4, budget=1.0),
         "120M": Mixture(members=4, budget=LARGE),
     }
+    every: list[Row] = []
     points = [(size, 4) for size in budgets] + [(size, m) for size in [*budgets][1:] for m in (2, 3, 6, 8)]
     for size, m in points:
         named = {f"P = {size}, M = {m}": replace(budgets[size], members=m)}

@@ -13,6 +13,7 @@ from .base import NEEDS_IMAGENET, UCI, Row, Run, item
 from .charts.items import circles, divergence_chart, regressions, shift_chart, sweep, together
 from .exact import divergence, grouped, params, settings
 from .inside import speeds
+from .regimes import REGIMES
 from .results import Table, read
 from .settings import A3, CIFAR, CIFAR_C, CIFAR_RECIPES, IMAGENET_LACKS, cpu_rows, rows
 
@@ -134,9 +135,14 @@ _WIDTHS = "Width 1 is the network itself. The text sees accuracy rise with the w
 _NEEDS = "CIFAR-100, SVHN, a GPU"
 
 
-def _packed(*triples: tuple[int, int, int], **changed: Any) -> dict[str, Method]:
+def _packed(*triples: tuple[int, int, int]) -> dict[str, Method]:
     """Packed-Ensembles by (alpha, M, gamma)."""
-    return {f"PE-({a},{m},{g})": Packed(alpha=a, members=m, gamma=g, **changed) for a, m, g in triples}
+    return {f"PE-({a},{m},{g})": Packed(alpha=a, members=m, gamma=g) for a, m, g in triples}
+
+
+def _near(printed: Table, every: tuple[Row, ...]) -> Table:
+    """What is printed of these rows."""
+    return {row.label: printed[row.label] for row in every if row.label in printed}
 
 
 @item(
@@ -152,14 +158,17 @@ def _packed(*triples: tuple[int, int, int], **changed: Any) -> dict[str, Method]
 )
 def table5(scale: str) -> Run:
     """Accuracy and OOD detection of Packed-Ensembles by alpha, gamma and M, ResNet-50 on CIFAR-100."""
-    small = _packed((1, 4, 1), (2, 4, 1), (3, 4, 1), (4, 4, 1), (2, 2, 1), (2, 8, 1))
-    small |= _packed((2, 4, 2), (4, 4, 2), min_channels=4)
+    by = {"alpha": "alpha", "M": "members", "gamma": "gamma"}
+    if scale == "cpu":
+        others = ((1, 4, 1), (3, 4, 1), (2, 2, 1), (2, 8, 1), (2, 4, 2))
+        labels = {f"PE-({a},{m},{g})": f"Packed-Ensembles ({a}, {m}, {g})" for a, m, g in others}
+        points = REGIMES["R1"].points({"PE-(2,4,1)": "Packed-Ensembles", **labels}, by)
+        floor = ("the floor of channels per subgroup: 4 here where gamma is 2, 64 in the paper",)
+        return Run(rows=points, printed=_near(TABLES["Table 5"], points), reduced=floor)
     grid = _packed(*((a, 4, g) for g in (1, 2, 4) for a in (1, 2, 3, 4) if (a, g) != (1, 4)))
     grid |= _packed(*((a, m, 1) for m in (2, 8, 16) for a in (1, 2, 3, 4) if a <= m))
     departs = (BEST_EPOCH, *DEPARTS["Table 5"])
-    reduced = ("the floor of channels per subgroup: 4 here, 64 in the paper",)
-    by = {"alpha": "alpha", "M": "members", "gamma": "gamma"}
-    return _on_cifar100(scale, grid, small, by=by, printed=TABLES["Table 5"], departs=departs, reduced=reduced)
+    return Run(rows=cifar_rows("C100", "R50", grid, by=by), printed=TABLES["Table 5"], departs=departs)
 
 
 @item("packed/table6", "Table 6", _NEEDS, exact=params)
@@ -182,18 +191,19 @@ def table7(scale: str) -> Run:
         "DB": ("pretrained", "own"),
         "DI+DB": ("fresh", "own"),
     }
+    printed, departs = TABLES["Table 7"], DEPARTS["Table 7"]
+    if scale == "cpu":
+        words = {"none": "equal beginnings and batches", "DI": "own beginnings", "DB": "own batches"}
+        labels = {**{label: f"thin ensemble, {own}" for label, own in words.items()}, "DI+DB": "thin ensemble"}
+        near = {label: printed[f"{label}, R18"] for label in chance}
+        return Run(rows=REGIMES["R1"].points(labels), printed=near, departs=departs)
     every: tuple[Row, ...] = ()
     for label, (init, order) in chance.items():
         method = Deep(members=4, init=init)
-        if scale == "cpu":
-            every += cpu_rows({label: method}, recipe={"order": order}, model="wrn-10-1:thin=0.5")
-            continue
         for network in ("R18", "R50"):
             model, recipe = f"{NETWORKS[network]}:width=0.5", {**CIFAR_RECIPES["C100", network], "order": order}
             every += cifar_rows("C100", network, {f"{label}, {network}": method}, model=model, recipe=recipe)
-    printed = TABLES["Table 7"]
-    near = printed if scale == "paper" else {label: printed[f"{label}, R18"] for label in chance}
-    return Run(rows=every, printed=near, departs=(*DEPARTS["Table 7"], BEST_EPOCH))
+    return Run(rows=every, printed=printed, departs=(*departs, BEST_EPOCH))
 
 
 @item(
@@ -204,9 +214,9 @@ def figure8(scale: str) -> Run:
     columns = ("Acc", "AUPR")
     every: tuple[Row, ...] = ()
     if scale == "cpu":
-        widths = {0.25: "wrn-10-1:thin=0.25", 0.5: "wrn-10-1:thin=0.5", 1: "wrn-10-1", 2: "wrn-10-2"}
-        for width, model in widths.items():
-            every += cpu_rows({f"width {width:g}": Single()}, model=model, varied={"width": width})
+        widths = {0.25: "quarter width", 0.5: "half width", 1: "one network"}
+        labels = {f"width {width:g}": theirs for width, theirs in widths.items()}
+        every = REGIMES["R1"].points(labels, width=dict(zip(labels, widths, strict=True)))
         return Run(rows=every, columns=columns, claims=tuple(("Acc", b.label, a.label) for a, b in pairwise(every)))
     for network, width in product(("R18", "R50"), (0.25, 0.5, 0.75, 1, 1.5, 2)):
         model, varied = f"{NETWORKS[network]}:width={width:g}", {"network": network, "width": width}

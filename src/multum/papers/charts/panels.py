@@ -32,6 +32,7 @@ TITLES = {
 }
 SHARES = ("accuracy", "aupr", "disagreement", "ece")
 WIDTH = 700  # CSS pixels
+CURVE = 3  # points that make a curve: two are drawn without a line between them
 ASIDE = 3  # CSS pixels between error bars at the same place
 
 Measure = Callable[[Mapping[str, Any]], float | None]
@@ -112,6 +113,8 @@ def curves(panels: Sequence[Panel], *, looks: Mapping[str, tuple[str, bool]] | N
                 own, error = own.sort_values(panel.x), own.sort_values(panel.x).get(f"{panel.y} error")
                 hue, dashed = looks[str(name)]
                 style: dict[str, Any] = {"label": name, **_marked(hues[hue]), **({"ls": (0, (4, 2))} if dashed else {})}
+                if len(own) < CURVE:
+                    style["lw"] = 0
                 if error is not None:  # bars at the same place stand side by side
                     aside = (i - (len(groups) - 1) / 2) * ASIDE / 72
                     style["transform"] = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
