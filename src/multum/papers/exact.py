@@ -15,7 +15,7 @@ from ..executors import REFERENCE
 from ..methods import Packed
 from .base import Item, Run
 from .counting import COLUMNS, build, cost_of
-from .results import Line, Result
+from .results import CUT, Line, Result
 
 EXACT = 1e-12  # in float64
 
@@ -47,8 +47,9 @@ def _costs(run: Run) -> Iterator[Line]:
         for column, printed in run.printed.get(row.label, {}).items():
             if column in COLUMNS:
                 ours = COLUMNS[column](row, run.rows[0])
-                agrees = printed.agrees(ours)
-                yield Line(row.label, column, ours, printed.text, agrees, run.remarks.get((row.label, column), ""))
+                how = printed.agreement(ours)
+                remark = run.remarks.get((row.label, column), CUT if how == "cut off" else "")
+                yield Line(row.label, column, ours, printed.text, bool(how), remark)
 
 
 def params(run: Run) -> Iterator[Line]:

@@ -81,7 +81,10 @@ def table1_2(scale: str) -> Run:
     if scale == "cpu":
         every = (*_small({**methods, **CPU_OTHERS, "IE": Deep(members=4)}), *_small(constant, recipe=CPU_CONSTANT))
         fewer = "10 samples of SWAG, 4 snapshots, 4 independent networks"
-        return Run(rows=every, printed=_near(printed, every, "FM"), reduced=(CPU_HEADS, fewer))
+        pairs = (("Ours", "Ours (N=1)"), ("Ours", "IE"), ("NASGD (constant LR)", "ASGD (constant LR)"))
+        end = "Figure 2's test accuracy: at the end alone here, after every epoch in the paper"
+        reduced = (CPU_HEADS, fewer, end)
+        return Run(rows=every, printed=_near(printed, every, "FM"), headline=pairs, reduced=reduced)
     every = ()
     for name in DATA:
         others: dict[str, Method] = {
@@ -119,6 +122,7 @@ def table3(scale: str) -> Run:
             rows=every,
             printed=_near(printed, every, "FM"),
             columns=("NLL", "Accuracy of members"),
+            headline=(("ASGD Ours", "ASGD Ours (N=1)"), ("ASGD Ours", "ASGD SWAG")),
             reduced=(CPU_HEADS, "EMNIST is left out"),
             departs=departs,
         )
@@ -254,7 +258,8 @@ def table_s12_s13(scale: str) -> Run:
                 "OOD LL": cpu_watchful(heads="reset", ablation="LL"),
             }
         )
-        return Run(rows=every, printed=_near(printed, every, "C10"), reduced=("printed numbers are CIFAR-10's",))
+        pairs, reduced = (("LL+BN", "Ours"), ("OOD LL", "OOD Ours")), ("printed numbers are CIFAR-10's",)
+        return Run(rows=every, printed=_near(printed, every, "C10"), headline=pairs, reduced=reduced)
     late = {
         "300 epochs LL+BN": accurate(ablation="LL+BN", birth_epoch=160),
         "300 epochs Ours": accurate(birth_epoch=160),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import pandas as pd
 
 from ..comparing.reading import value_of
 from ..data.names import selection
@@ -44,6 +46,7 @@ class Trained:
     folder: Path  # of all cells
     results: Mapping[str, Mapping[int, Mapping[str, Any]]]
     failed: Mapping[str, str]  # reasons, by a cell's name
+    kept: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # numbers of pictures, where cells are gone
 
     @classmethod
     def read(cls, run: Run, folder: Path, outcomes: Mapping[str, Outcome] | None = None) -> Trained:

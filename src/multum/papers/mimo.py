@@ -206,7 +206,8 @@ def table1_2(scale: str) -> Run:
     if scale == "cpu":
         thin = cpu_rows({"Thin Ensemble (M = 4)": Deep(members=4)}, model="wrn-10-1:thin=0.5")
         share = {"MIMO (M = 3), rho = 1": Mimo(members=3, rho=1)}
-        return Run(rows=(*cpu_rows({**CPU_METHODS, **share}), *thin), printed=TABLES["Table 1"])
+        headline = tuple(("MIMO (M = 3)", other) for other in ("Deterministic", "Ensemble (M = 4)"))
+        return Run(rows=(*cpu_rows({**CPU_METHODS, **share}), *thin), printed=TABLES["Table 1"], headline=headline)
     every, printed = [], {}
     for data, name, table in (("cifar10", "C10", "Table 1"), ("cifar100", "C100", "Table 2")):
         for row in cifar_rows(data):

@@ -69,6 +69,7 @@ CPU_METHODS: dict[str, Method] = {
 }
 CPU_BANKS = "wrn-10-1 has two layers of one shape; beyond one network's parameters every layer has a bank"
 CLEAN = ("Accuracy", "NLL", "ECE (%)")
+HEADLINE = (("MixtureEnsembles", "BatchEnsembles"), ("MixtureEnsembles 120M", "Naive Ensemble"))
 CORRUPTED = ("Corrupt", "cNLL", "cECE (%)")
 
 
@@ -83,7 +84,8 @@ def table1_4(scale: str) -> Run:
             for label in CPU_METHODS
         }
         departs = (stated[1], *DEPARTS["Corrupted images"])
-        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, reduced=(CPU_BANKS,), departs=departs)
+        about: dict[str, Any] = {"headline": HEADLINE, "reduced": (CPU_BANKS,), "departs": departs}
+        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, **about)
     every = (*_cifar("cifar10", "C10"), *_cifar("cifar100", "C100"))
     return Run(rows=every, printed=TABLE1, remarks=REMARKS["Tables 1 to 4"], departs=stated)
 
@@ -140,7 +142,8 @@ def table6(scale: str) -> Run:
     """Diversity: disagreement of two members over the error of one."""
     if scale == "cpu":
         printed = {label: {c: n for c, n in cells.items() if c != "Params (M)"} for label, cells in TABLE6.items()}
-        return Run(rows=cpu_rows({k: CPU_METHODS[k] for k in TABLE6}), printed=printed, reduced=(CPU_BANKS,))
+        about: dict[str, Any] = {"headline": HEADLINE, "reduced": (CPU_BANKS,)}
+        return Run(rows=cpu_rows({k: CPU_METHODS[k] for k in TABLE6}), printed=printed, **about)
     by_label = {row.label: row for row in _cifar("cifar100", "C100")}
     every = tuple(replace(by_label[f"{label}, C100"], label=label) for label in TABLE6)
     return Run(rows=every, printed=TABLE6, remarks=REMARKS["Table 6"], departs=DEPARTS["Tables 1 to 4"])

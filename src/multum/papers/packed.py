@@ -97,7 +97,9 @@ def table1(scale: str) -> Run:
     if scale == "cpu":
         methods = _named(CPU_METHODS, "C10")
         near = {label: printed[f"{label}, WR"] for label in methods}
-        return Run(rows=cpu_rows(methods), printed=near, reduced=(CPU_GAMMA, "printed numbers are those of C10, WR"))
+        headline = tuple(("Packed-Ensembles, C10", f"{other}, C10") for other in ("Single Model", "Deep Ensembles"))
+        reduced = (CPU_GAMMA, "printed numbers are those of C10, WR")
+        return Run(rows=cpu_rows(methods), printed=near, headline=headline, reduced=reduced)
     every = (cifar_rows(data, network, _named(METHODS, data, network)) for data, network in CIFAR_RECIPES)
     return Run(rows=sum(every, ()), printed=printed, departs=(BEST_EPOCH,))
 
@@ -176,7 +178,8 @@ def table6(scale: str) -> Run:
     """OOD detection by five criteria: maximum probability, maximum logit, entropy, mutual information, vote share."""
     grid = _packed((2, 4, 1), (3, 8, 1), (4, 8, 2), (6, 8, 4), (8, 16, 1))
     small = _packed((2, 4, 1), (2, 8, 1))
-    return _on_cifar100(scale, grid, small, printed=TABLES["Table 6"], rivals=("AUPR", "AUC"))
+    headline = tuple(("ML", other) for other in ("MSP", "MI", "v"))  # "the maximum logit"
+    return _on_cifar100(scale, grid, small, printed=TABLES["Table 6"], rivals=("AUPR", "AUC"), headline=headline)
 
 
 @item("packed/table7", "Table 7", _NEEDS)
@@ -250,7 +253,11 @@ def table8(scale: str) -> Run:
         "BatchEnsemble": BatchEnsemble(members=4) if small else BatchEnsemble(members=4, init="normal"),
     }
     if small:
-        return Run(rows=cpu_rows(methods), printed=TABLES["Table 8"], reduced=("16 bits are left out",))
+        ours = "Packed-Ensembles-(2,4,1)"
+        others = (("MIMO", "Single Model"), ("BatchEnsemble", "Deep Ensembles"))
+        pairs = ((ours, "Single Model"), (ours, "Deep Ensembles"), *others)
+        reduced = ("16 bits are left out",)
+        return Run(rows=cpu_rows(methods), printed=TABLES["Table 8"], headline=pairs, reduced=reduced)
     return Run(rows=cifar_rows("C100", "R50", methods), printed=TABLES["Table 8"], remarks=REMARKS["Table 8"])
 
 
@@ -275,11 +282,13 @@ def appendix_j(scale: str) -> Run:
 @item("packed/table9", "Table 9", "CIFAR-10, SVHN, a GPU (parameters: nothing)")
 def table9(scale: str) -> Run:
     """Packed-Ensembles against one ResNeXt of the same size: groups alone are not enough."""
-    printed, packed = TABLES["Table 9"], {"PE ResNet-50": Packed(members=4, alpha=2, gamma=1)}
+    method, printed = Packed(members=4, alpha=2, gamma=1), TABLES["Table 9"]
     if scale == "cpu":
         without = "no small ResNeXt exists: a plain network stands beside, and nothing is said of groups alone"
-        near = {label: printed[label] for label in packed}
-        return Run(rows=cpu_rows({**packed, "one plain network": Single()}), printed=near, reduced=(without,))
+        small, beside = {"PE wrn-10-1": method}, "printed numbers are those of PE ResNet-50"
+        near = dict.fromkeys(small, printed["PE ResNet-50"])
+        return Run(rows=cpu_rows({**small, "one wrn-10-1": Single()}), printed=near, reduced=(without, beside))
+    packed = {"PE ResNet-50": method}
     grouped_network = cifar_rows("C10", "R50", {"ResNeXt-50": Single()}, model="resnext50")
     return Run(rows=(*cifar_rows("C10", "R50", packed), *grouped_network), printed=printed, departs=(BEST_EPOCH,))
 
