@@ -173,6 +173,9 @@ def test_an_item_runs_once_and_tells_the_same_again(
 
 def test_a_second_run_elsewhere_gives_the_same_numbers(item: Item, tmp_path: Path) -> None:
     runs = [module.reproduce(item.id, tmp_path / name, seeds=[1], threads=1) for name in ("a", "b")]
+    assert (
+        len(module.reproduce(item.id, tmp_path / "c", pages=tmp_path / "a", gather=True)["cells"]) == 6
+    )  # other seeds
     assert runs[0]["lines"] == runs[1]["lines"] and runs[0]["lines"]
     assert {cell["seed"] for cell in runs[0]["cells"]} == {1}
 
@@ -344,8 +347,9 @@ def test_the_command_makes_committed_pages_again_from_their_json(tmp_path: Path)
     shutil.copytree(RESULTS, tmp_path / "results")
     again = [id for id in AGAIN if state(json.loads((RESULTS / f"{id}.json").read_text())).startswith("run")]
     assert len(again) >= 20
+    again += ["mimo/footnote2", "packed/figure5", "packed/table4", "packed/figure8"]  # exact, and not run yet
     for id in again:
-        module.reproduce(id, tmp_path / "out", pages=tmp_path / "results")
+        module.reproduce(id, tmp_path / "out", pages=tmp_path / "results", gather=id == "packed/figure8")
         for kind in ("json", "md"):
             assert (tmp_path / "results" / f"{id}.{kind}").read_bytes() == (RESULTS / f"{id}.{kind}").read_bytes(), id
     assert (tmp_path / "results" / "index.md").read_bytes() == (RESULTS / "index.md").read_bytes()

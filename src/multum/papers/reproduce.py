@@ -79,12 +79,7 @@ def reproduce(
     earlier = _earlier(place, chosen, run)
     if chosen.status == "exact":
         result = _exact(chosen, out)
-    elif (
-        earlier
-        and chosen.status != NEEDS_IMAGENET
-        and not any(is_done(cell, out / CELLS) for cell in run.cells())
-        and (gather or _whole(earlier))
-    ):
+    elif _is_elsewhere(earlier, run, out / CELLS, gather):
         return _again(chosen, run, earlier, out, place)
     else:
         result = _trained(chosen, run, out, None if gather else runner, threads, progress)
@@ -112,15 +107,21 @@ def _but_for_the_machine(document: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _earlier(pages: Path, item: Item, run: Run) -> dict[str, Any]:
-    """The document that lies in the folder of pages, if it is of the same rows; nothing otherwise."""
+    """The document that lies in the folder of pages, if it is of the same rows and seeds; nothing otherwise."""
     file = pages / f"{item.id}.json"
     document = read_json(file) if file.is_file() else {}
-    same = document.get("rows", {}) == plain({row.label: settings_of(row) for row in run.rows})
+    trained = () if item.status == "exact" else run.rows
+    cells = [(cell["row"], cell["seed"]) for cell in document.get("cells", ())]
+    same = document.get("rows", {}) == plain({row.label: settings_of(row) for row in trained})
+    same = same and cells == [(row.label, seed) for row in trained for seed in row.seeds]
     return document if same and document.get("scale") == run.scale else {}
 
 
-def _whole(document: Mapping[str, Any]) -> bool:
-    return bool(document["cells"]) and all(cell["status"] == "done" for cell in document["cells"])
+def _is_elsewhere(earlier: Mapping[str, Any], run: Run, folder: Path, gather: bool) -> bool:
+    """Whether the cells of a document were run, all of them or (to gather) some, and none of them is in the folder."""
+    done = [cell["status"] == "done" for cell in earlier.get("cells", ())]
+    enough = any(done) if gather else bool(done) and all(done)
+    return enough and not any(is_done(cell, folder) for cell in run.cells())
 
 
 def _again(item: Item, run: Run, earlier: Mapping[str, Any], out: Path, pages: Path) -> dict[str, Any]:

@@ -105,7 +105,8 @@ def read(paper: str) -> tuple[dict[str, Table], dict[str, Remarks], dict[str, tu
 
     They are in printed/PAPER.txt. A table is `# name`, its columns apart by commas, and its rows, `row | number number
     ...`, with - where there is none. A name that comes again adds rows with other columns. `! row | column | remark`
-    says why a printed cell is off, and `~ sentence` what is not done as in the paper, and why.
+    says why a printed cell is off, where {ours} and {off}, the difference, stand for computed numbers, and `~ sentence`
+    what is not done as in the paper, and why.
 
     >>> read("mimo")[0]["Footnote 2"]["ResNet28-10"]["Params (M)"].text
     '36.479'
