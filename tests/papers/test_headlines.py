@@ -9,10 +9,12 @@ from scipy import stats
 
 from multum import Deep, Single, reproduce
 from multum.errors import ConfigError
-from multum.papers import headlines
+from multum.papers import claims, headlines
 from multum.papers.base import Row
-from multum.papers.measured import COLUMNS
-from multum.papers.regimes import CLAIMS, REGIMES, Claim, Regime
+from multum.papers.claims import CLAIMS, Claim
+from multum.papers.measured import COLUMNS, settings_of
+from multum.papers.plan import plan_page
+from multum.papers.regimes import REGIMES, Regime
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -30,8 +32,13 @@ def document(values: dict[str, dict[str, list[float]]], planned: int | None = No
     return {"regimes": {"T": {"rows": rows}}}
 
 
+def only(monkeypatch: pytest.MonkeyPatch, claim: Claim) -> None:
+    for module in (claims, headlines):
+        monkeypatch.setattr(module, "CLAIMS", (claim,))
+
+
 def test_the_committed_plan_is_what_is_run() -> None:
-    assert (RESULTS / "plan.md").read_text("utf-8") == headlines.plan_page()
+    assert (RESULTS / "plan.md").read_text("utf-8") == plan_page()
 
 
 def test_the_committed_table_comes_from_the_committed_values() -> None:
@@ -45,23 +52,29 @@ def test_the_committed_table_comes_from_the_committed_values() -> None:
 def test_values_that_are_kept_belong_to_planned_settings_and_seeds() -> None:
     kept = json.loads((RESULTS / "headlines.json").read_text())
     for regime in REGIMES.values():
-        for row in regime.rows:
+        for row in regime.every:
             own = kept["regimes"][regime.name]["rows"][row.label]
-            assert own["settings"] == json.loads(json.dumps(headlines._whole(row)))
+            assert own["settings"] == json.loads(json.dumps(settings_of(row)))
             for seeds in own["values"].values():
                 assert {*map(int, seeds)} <= {*row.seeds}
 
 
 @pytest.mark.parametrize("claim", CLAIMS, ids=lambda claim: claim.says)
 def test_claims_are_about_rows_and_columns_that_are_measured(claim: Claim) -> None:
-    labels = [row.label for row in REGIMES[claim.regime].rows]
+    labels = [row.label for row in REGIMES[claim.regime].every]
     assert len(labels) == len({*labels}) and {claim.method, claim.other} <= {*labels}
     assert claim.column in COLUMNS and claim.column in headlines.KEPT and claim.margin > 0
 
 
+def test_the_cells_that_were_run_before_the_plan_grew_are_still_its_own() -> None:
+    kept = json.loads((RESULTS / "headlines.json").read_text())["regimes"]["R1"]["rows"]
+    assert sum(len(row["seconds"]) for row in kept.values()) >= 29
+    assert [row.label for row in REGIMES["R1"].rows] == [*kept][: len(REGIMES["R1"].rows)]
+
+
 def test_intervals_hold_for_all_tests_together(monkeypatch: pytest.MonkeyPatch) -> None:
     claim = Claim("a is better", "paper", "1", "T", "a", "b", "NLL", 0.01)
-    monkeypatch.setattr(headlines, "CLAIMS", (claim,))
+    only(monkeypatch, claim)
     a, b = [0.30, 0.33, 0.31, 0.32], [0.41, 0.40, 0.43, 0.44]
     values = {"a": {"NLL": a, "calibrated NLL": a}, "b": {"NLL": b, "calibrated NLL": a}}
     raw, calibrated = headlines.tested(document(values))
@@ -96,7 +109,7 @@ def test_verdicts(column: str, equal: bool, interval: tuple[float, float], verdi
 
 
 def test_too_few_seeds_are_open_and_none_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(headlines, "CLAIMS", (Claim("a", "paper", "1", "T", "a", "b", "Accuracy", 1.0),))
+    only(monkeypatch, Claim("a", "paper", "1", "T", "a", "b", "Accuracy", 1.0))
     one = document({"a": {"Accuracy": [90.0]}, "b": {"Accuracy": [80.0, 81.0]}})
     none = document({"a": {"Accuracy": []}, "b": {"Accuracy": [80.0]}})
     assert [next(headlines.tested(d))["verdict"] for d in (one, none)] == ["open", "not run"]
@@ -109,9 +122,9 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
         Row(label=label, data="digits", model="mlp:hidden=8", method=method, recipe=recipe, seeds=(0, 1))
         for label, method in (("one", Single()), ("two", Deep(members=2)))
     )
-    regime = Regime(name="T", title="digits", rows=rows, single="one", half="two")
+    regime = Regime(name="T", title="digits", why="a trial", rate=1, rows=rows, single="one", half="two")
     monkeypatch.setattr(headlines, "REGIMES", {"T": regime})
-    monkeypatch.setattr(headlines, "CLAIMS", (Claim("two are better", "paper", "1", "T", "two", "one", "NLL", 0.01),))
+    only(monkeypatch, Claim("two are better", "paper", "1", "T", "two", "one", "NLL", 0.01))
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "README.md").write_text(f"# Results\n\n{headlines.BEGIN}\nBefore.\n{headlines.END}\n\nThe rest.\n")
@@ -125,6 +138,11 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
 
     elsewhere = reproduce("headlines", tmp_path / "another", pages=pages, gather=True)  # no cell is there
     assert elsewhere["regimes"] == first["regimes"]
+
+    read = (pages / "headlines.json").read_bytes(), (pages / "README.md").read_bytes()
+    monkeypatch.setattr(headlines, "run_cells", lambda *args, **how: pytest.fail("a known cell was run"))
+    assert reproduce("headlines", tmp_path / "another", pages=pages) == first
+    assert read == ((pages / "headlines.json").read_bytes(), (pages / "README.md").read_bytes())
 
     changed = copy.deepcopy(first)
     changed["regimes"]["T"]["rows"]["one"]["settings"]["model"] = "mlp:hidden=9"

@@ -211,13 +211,13 @@ ALIKE |= {f"hypernet/{id}" for id in ("table-s3-s9", "table-s6-s11", "table-s12-
 
 
 @pytest.mark.parametrize("id", grid(REDUCED, always=set(REDUCED) - ALIKE))
-def test_every_reduced_row_builds_and_no_item_takes_more_than_two_hours(id: str) -> None:
+def test_every_reduced_row_builds_and_no_item_takes_more_than_three_hours(id: str) -> None:
     run = find(id).run("cpu")
     planned = plan(run)
     assert [row.label for row in planned.rows] == [row.label for row in run.rows]
     for row, costs in zip(run.rows, planned.rows, strict=True):
         assert_costs_of_networks(row, costs.params, costs.macs)
-    assert 0 < planned.hours < 2
+    assert 0 < planned.hours < 3
 
 
 @pytest.mark.slow

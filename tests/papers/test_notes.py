@@ -2,9 +2,21 @@
 
 import heapq
 import json
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pytest
+from scipy import stats
+
+from multum.papers import headlines
+from multum.papers.results import Printed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -29,6 +41,139 @@ def best_path(heights: np.ndarray, start: tuple[int, int], end: tuple[int, int])
 def test_a_best_path_goes_around_a_hill() -> None:
     heights = np.array([[5.0, 1.0, 5.0], [4.0, 1.0, 4.0], [3.0, 2.0, 3.0]])
     assert best_path(heights, (0, 0), (0, 2)) == 2.0
+
+
+# Every number that a person wrote beside a result is one of that result, at the digits that are written: a line, a
+# difference or a ratio of two lines of one column, an ordering, its interval. What is computed in another way is named.
+
+ELSEWHERE = {
+    "README.md": {
+        "50.4": "the best path over MIMO's plane: see the test below",
+        "20.8": "the lowest accuracy on that plane's straight lines: see the test below",
+    },
+    "mimo/figure3.note.md": dict.fromkeys(("50.4", "52.7", "55.2", "48.6"), "paths over the plane: see the test below"),
+    "mimo/figure4-left.note.md": dict.fromkeys(("0.50", "0.33"), "no preference among two inputs, and among three"),
+    "packed/appendix-j.note.md": dict.fromkeys(("0.16", "6.2"), "of an F distribution: see the test below"),
+}
+
+
+def read(item: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{item}.json").read_text())
+
+
+def spoken(documents: Sequence[Mapping[str, Any]]) -> dict[str, set[float]]:
+    """All that a sentence may say of results: values of lines and orderings, and differences and ratios of lines."""
+    values, columns = set(), {}
+    for document in documents:
+        for line in (*document["lines"], *document["exact"]):
+            values |= {x for x in (line["ours"], line["error"]) if x is not None}
+            if line["printed"]:
+                values.add(Printed(line["printed"]).value)
+            if line["seeds"] and line["ours"] is not None:
+                # Clean and corrupted images have columns of their own, and are compared.
+                name = "accuracy" if line["column"] in ACCURACIES else f"{document['item']} {line['column']}"
+                columns.setdefault(name, set()).add(line["ours"])
+        for ordering in document["orderings"]:
+            values |= {ordering[key] for key in ("paper", "ours", "low", "high") if ordering[key] is not None}
+    pairs = [pair for numbers in columns.values() for pair in permutations(numbers, 2)]
+    differences = {a - b for a, b in pairs}
+    ratios = {a / b for a, b in pairs if b}
+    changes = values | {100 * (ratio - 1) for ratio in ratios}
+    return {"": values, "points": values | differences, "times": ratios, "change": changes}
+
+
+ACCURACIES = ("Acc", "Accuracy", "cAcc", "Corrupt")
+
+
+def is_known(number: str, kind: str, values: Mapping[str, set[float]]) -> bool:
+    """Whether a number is one of these at its digits; shares of 1 are written as percent too."""
+    digits = len(number.partition(".")[2])
+    shares = () if kind == "times" else (100 * v for v in values[kind] if abs(v) <= 1)
+    return any(f"{abs(v):.{digits}f}" == number for v in chain(values[kind], shares))
+
+
+def written(text: str) -> list[tuple[str, str]]:
+    """Decimals, and whole numbers of percent, points and nats, each with what it counts.
+
+    No names of tables, of settings and of formulas.
+    """
+    plain = " ".join(re.sub(r"\]\([^)]*\)|`[^`]*`|\*\*|95 %|[A-Za-z]+[-_]\d[\w-]*|1e-12", " ", text).split())
+    plain = re.sub(r"(?:rho|gamma|alpha|sigma|P|N|M) = [\d., and]+|rate of [\d.]+|more than 0\.9", " ", plain)
+    listed = r"(?:,? ?(?:and|to|against|%|,)? ?\+?\d[\d.]*)*"
+    found = re.finditer(rf"(?<![\w.,])(\d+\.\d+|\d+(?={listed} ?(?:%|points|nats)))(?![\w]|\.\d)", plain)
+    every = []
+    for match in found:
+        what = re.match(rf"{listed} (points|nats|times)", plain[match.end() :])
+        change = re.match(r" % (?:at|less|more|,)|,? on ", plain[match.end() :]) and "by" in plain[: match.end()][-20:]
+        kinds = {"points": "points", "nats": "points", "times": "times"}
+        every.append((match[1], "change" if change else kinds[what[1]] if what else ""))
+    return every
+
+
+def unknown(text: str, items: Iterable[str], place: str) -> list[str]:
+    """The numbers of a text that are none of these items'."""
+    values, allowed = spoken([read(item) for item in dict.fromkeys(items)]), ELSEWHERE.get(place, {})
+    return [x for x, kind in written(text) if x not in allowed and not is_known(x, kind, values)]
+
+
+def linked(text: str, folder: str) -> list[str]:
+    """Items whose pages a text links."""
+    links = re.findall(r"\]\(([\w./-]+)\.md\)", text)
+    items = [os.path.normpath(f"{folder}/{link}") for link in links]
+    return [item for item in items if (RESULTS / f"{item}.json").is_file() and "/" in item]
+
+
+def parts() -> list[tuple[str, str, list[str]]]:
+    """Every note, and every point, row and paragraph of the page: where, what it says, and of which items."""
+    every = []
+    for note in sorted(RESULTS.glob("*/*.note.md")):
+        text, place = note.read_text(), str(note.relative_to(RESULTS))
+        every.append((place, text, [place.removesuffix(".note.md"), *linked(text, note.parent.name)]))
+    page = (RESULTS / "README.md").read_text()
+    page = page.partition(headlines.BEGIN)[0] + page.partition(headlines.END)[2]  # that table is compared as a whole
+    for part in re.split(r"\n\s*\n|\n(?=- |\|)", page):
+        if linked(part, "."):
+            every.append(("README.md", part, linked(part, ".")))
+    return every
+
+
+PARTS = parts()
+
+
+@pytest.mark.parametrize(("place", "text", "items"), PARTS, ids=[f"{place}-{i}" for i, (place, *_) in enumerate(PARTS)])
+def test_numbers_in_notes_are_those_of_the_json(place: str, text: str, items: list[str]) -> None:
+    assert unknown(text, items, place) == []
+
+
+def test_a_wrong_number_in_a_note_is_found() -> None:
+    """Each number of three figures and more is changed by some percent: most changes must be told."""
+    changed = told = 0
+    for _, text, items in PARTS:
+        values = spoken([read(item) for item in dict.fromkeys(items)])
+        for number, kind in written(text):
+            if len(number.replace(".", "").lstrip("0")) >= 3:
+                digits = len(number.partition(".")[2])
+                wrong = f"{1.07 * float(number) + 3 * 10.0**-digits:.{digits}f}"
+                changed += 1
+                told += not is_known(wrong, kind, values)
+    assert changed > 50 and told > 0.8 * changed, (told, changed)
+
+
+def test_counts_of_orderings_are_those_of_the_json() -> None:
+    sentences = 0
+    for _, text, items in PARTS:
+        for match in re.finditer(r"[Oo]f (\d+) orderings ([^.;]*)", " ".join(text.split())):
+            document = next(d for d in map(read, items) if len(d["orderings"]) == int(match[1]))
+            counts = Counter(o["verdict"] for o in document["orderings"])
+            for number, word in re.findall(r"(\d+) (?:are |is )?(hold|open|reversed)", match[2]):
+                assert counts["holds" if word == "hold" else word] == int(number), match[0]
+                sentences += 1
+    assert sentences >= 12
+
+
+def test_the_interval_of_a_ratio_of_standard_deviations() -> None:
+    ends = [math.sqrt(stats.f.ppf(p, 2, 2)) for p in (0.025, 0.975)]
+    assert [f"{end:.{digits}f}" for end, digits in zip(ends, (2, 1), strict=True)] == ["0.16", "6.2"]
 
 
 def test_subnetworks_of_mimo_are_joined_by_paths() -> None:

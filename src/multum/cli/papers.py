@@ -47,7 +47,7 @@ def reproduce(
     from ..papers import show as screen
     from ..papers.counting import plan
     from ..papers.headlines import NAME as HEADLINES
-    from ..papers.headlines import plan_page
+    from ..papers.plan import plan_page
     from ..papers.reproduce import reproduce as run_item
 
     if list_all or item is None:

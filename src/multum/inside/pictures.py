@@ -59,11 +59,17 @@ def interpolation_plot(lines: Interpolation | Mapping[str, Interpolation]) -> Fi
     return figure
 
 
-def plane_plot(plane: Plane, show: Sequence[str] = ("accuracy", "loss")) -> Figure:
+def plane_plot(
+    plane: Plane,
+    show: Sequence[str] = ("accuracy", "loss"),
+    *,
+    limits: Mapping[str, tuple[float, float]] | None = None,
+) -> Figure:
     """The plane through three members, which are marked (MIMO, Figure 3; hypernetworks, Figures 3 and S2).
 
     Args:
         show: a panel for each of "accuracy" and "loss"; "disagreement" has one for each corner.
+        limits: the ends of a measure's scale, so that several figures have the same; by default the values' own.
     """
     maps: dict[str, tuple[str, np.ndarray]] = {}
     for measure in show:
@@ -77,7 +83,7 @@ def plane_plot(plane: Plane, show: Sequence[str] = ("accuracy", "loss")) -> Figu
         ratio = float((plane.y[-1] - plane.y[0]) / (plane.x[-1] - plane.x[0]))
         figure, panels = _canvas(len(maps), room=76, ratio=min(max(ratio, 0.4), 1.5))
         for axes, (title, (measure, values)) in zip(panels, maps.items(), strict=True):
-            _contours(figure, axes, plane, measure, values)
+            _contours(figure, axes, plane, measure, values, (limits or {}).get(measure))
             heading(axes, title)
     return figure
 
@@ -169,12 +175,14 @@ def _named(member: int | str) -> str:
     return f"member {member}" if isinstance(member, int) else f"the {member}"
 
 
-def _contours(figure: Figure, axes: Axes, plane: Plane, measure: str, values: np.ndarray) -> None:
+def _contours(
+    figure: Figure, axes: Axes, plane: Plane, measure: str, values: np.ndarray, limits: tuple[float, float] | None
+) -> None:
     colours = LinearSegmentedColormap.from_list("heat", HEAT if measure != "loss" else HEAT[::-1])
     finite = values[np.isfinite(values)]
     if finite.size == 0:
         raise ConfigError(f"some point must have a finite {measure}; got none. Choose a smaller margin")
-    low, high = float(finite.min()), float(finite.max())
+    low, high = limits or (float(finite.min()), float(finite.max()))
     # Far from the members the loss grows beyond all bounds: there, factors are seen and differences are not.
     logarithmic = measure == "loss" and low > 0 and high > 20 * low
     if high - low < 1e-9:

@@ -85,6 +85,7 @@ class Run:
     remarks: Remarks = field(default_factory=dict)
     columns: tuple[str, ...] = ()  # measured beyond the printed ones; see `measured.COLUMNS`
     claims: tuple[tuple[str, str, str], ...] = ()  # (column, better row, worse row), said without numbers
+    headline: tuple[tuple[str, str], ...] = ()  # pairs of rows (or of rivals) that the paper is about; none: all
     rivals: tuple[str, ...] = ()  # measures whose columns, "AUC MSP" and "AUC MI", the paper compares within a row
     reduced: tuple[str, ...] = ()  # what is smaller than in the paper
     departs: tuple[str, ...] = ()  # what is not as in the paper at any scale, and why
@@ -103,6 +104,11 @@ class Run:
         for rule, names in wrong.items():
             if names:
                 raise ConfigError(f"{rule}; got {', '.join(sorted(names))} in {self.item or 'a run'}")
+
+    @property
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """The pairs of rows that the paper is about: the headline's, or those that it says in words."""
+        return self.headline or tuple(dict.fromkeys((better, worse) for _, better, worse in self.claims))
 
     def cells(self) -> list[Cell]:
         """Every cell once, seed after seed, so that a stopped run has whole comparisons."""
@@ -167,14 +173,25 @@ def item(
 NAMED: dict[str, Callable[[Row], Iterable[str]]] = {
     "data": lambda row: [row.data],
     "networks": lambda row: [named(row.model)[0]],
-    "OOD data": lambda row: row.ood,
+    "OOD data": lambda row: [selection(name)[0] for name in row.ood],
     "corruptions": lambda row: row.shift,
 }
-COUNTED: dict[str, Callable[[Row], int]] = {
+COUNTED: dict[str, Callable[[Row], int | None]] = {
     "training examples": lambda row: row.trained_on,
     "epochs": lambda row: row.epochs,
     "seeds": lambda row: len(row.seeds),
+    "examples of each corruption": lambda row: _corrupted(row),
 }
+SET: dict[str, Callable[[Row], float | str]] = {
+    "optimizer": lambda row: Recipe().with_overrides(row.recipe).optimizer,
+    "batch size": lambda row: Recipe().with_overrides(row.recipe).batch_size,
+    "learning rate": lambda row: Recipe().with_overrides(row.recipe).lr,
+}
+
+
+def _corrupted(row: Row) -> int | None:
+    test = facts_of(row.data).test
+    return min(test, row.shift_examples or test) if row.shift else None
 
 
 def _reductions(paper: Sequence[Row], here: Sequence[Row]) -> tuple[str, ...]:
@@ -187,10 +204,21 @@ def _reductions(paper: Sequence[Row], here: Sequence[Row]) -> tuple[str, ...]:
         if not set(was) <= set(now):
             sentences.append(f"{what}: {', '.join(now) or 'none'} here, {', '.join(was)} in the paper")
     for what, number in COUNTED.items():
-        ours, theirs = (sorted({number(row) for row in rows}) for rows in (here, paper))
-        if ours[0] < theirs[0] or ours[-1] < theirs[-1]:
+        ours, theirs = (sorted({n for row in rows if (n := number(row)) is not None}) for rows in (here, paper))
+        if ours and theirs and (ours[0] < theirs[0] or ours[-1] < theirs[-1]):
             texts = [" or ".join(f"{n:,}" for n in numbers) for numbers in (ours, theirs)]
             sentences.append(f"{what}: {texts[0]} here, {texts[1]} in the paper")
+    for what, value in SET.items():
+        ours_set, theirs_set = (sorted({value(row) for row in rows}, key=str) for rows in (here, paper))
+        if ours_set != theirs_set:
+            words = [
+                " or ".join(v if isinstance(v, str) else f"{v:g}" for v in values) for values in (ours_set, theirs_set)
+            ]
+            sentences.append(f"{what}: {words[0]} here, {words[1]} in the paper")
+    for name in dict.fromkeys(name for row in here for name in row.ood):
+        data, choice, count = selection(name)
+        if choice == "test":
+            sentences.append(f"OOD examples: the first {int(count[0]):,} of {data} here, all of it in the paper")
     if len(here) < len(paper):
         sentences.append(f"rows: {len(here)} here, {len(paper)} in the paper")
     return tuple(sentences)
@@ -231,6 +259,8 @@ UCI = {
 }
 
 FACTS = {
+    "adult": Facts((108,), 2, 32_561, 16_281),
+    "california_housing": Facts((8,), 2, 16_512, 4_128),
     "cifar10": Facts((3, 32, 32), 10, 50_000, 10_000),
     "cifar100": Facts((3, 32, 32), 100, 50_000, 10_000),
     "fashion_mnist": Facts((1, 28, 28), 10, 60_000, 10_000),

@@ -5,6 +5,8 @@ Shares are in percent, likelihoods in nats; the pictures are of the first seed.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import combinations, pairwise
 from statistics import mean
@@ -15,7 +17,7 @@ import torch
 from ..data import Data
 from ..ensemble import Ensemble
 from ..inside.between import choose_examples, corners_of, run_points
-from ..inside.landscape import interpolation, plane
+from ..inside.landscape import Plane, interpolation, plane
 from ..inside.pictures import interpolation_plot, plane_plot
 from .measured import Trained
 from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds
@@ -45,12 +47,24 @@ def _corners(ensemble: Ensemble, data: Data, part: str, examples: int) -> _Corne
     return _Corners((100 * points.accuracy).tolist(), points.loss.tolist(), 100 * sum(differ) / 3)
 
 
+def common_limits(planes: Iterable[Plane]) -> dict[str, tuple[float, float]]:
+    """The least and the largest accuracy and disagreement of all planes."""
+    limits: dict[str, tuple[float, float]] = {}
+    for surface in planes:
+        for measure, values in (("accuracy", surface.accuracy), ("disagreement", surface.disagreement)):
+            assert values is not None
+            low, high = limits.get(measure, (math.inf, -math.inf))
+            limits[measure] = min(low, float(values.min())), max(high, float(values.max()))
+    return limits
+
+
 def subnetworks(trained: Trained) -> Extra:
-    """MIMO, Figure 3."""
+    """MIMO, Figure 3. The colours of all rows mean the same: a multihead's plane is flat beside MIMO's."""
     extra = Extra()
-    for row in trained.run.rows:
-        if not trained.seeds(row.label):
-            continue
+    done = [row for row in trained.run.rows if trained.seeds(row.label)]
+    planes = {row.label: plane(*trained.open(row.label), points=PLANE_POINTS, examples=TEST_EXAMPLES) for row in done}
+    limits = common_limits(planes.values())
+    for row in done:
         ens, data = trained.open(row.label)
         multihead = row.method.name == "multihead"
         at = _corners(ens, data, "test", TEST_EXAMPLES)
@@ -64,14 +78,15 @@ def subnetworks(trained: Trained) -> Extra:
         remark = "all test examples" if multihead else "all test examples, every input the same"
         column = "accuracy of the members in use, mean (%)"
         extra.lines.append(line_over_seeds(row.label, column, [*in_use.values()], remark=remark))
-        surface = plane(ens, data, points=PLANE_POINTS, examples=TEST_EXAMPLES)
+        surface = planes[row.label]
         blocks = "members' parts of the first and the last layer, each run with the other inputs silent"
         extra.pictures["multihead" if multihead else ""] = Picture(
             f"Accuracy and disagreement on the plane through three subnetworks: {row.label}",
             f"Coordinates are distances between {'heads' if multihead else blocks}; all else is shared. Where ways "
             "between the marked members lead through low accuracy they are in basins of their own; the other panels "
-            "say how often the class predicted at a point is another than one member's.",
-            plane_plot(surface, ("accuracy", "disagreement")),
+            "say how often the class predicted at a point is another than one member's. Colours mean the same in the "
+            "figures of MIMO and of the multihead.",
+            plane_plot(surface, ("accuracy", "disagreement"), limits=limits),
             surface.frame().round(DIGITS),
         )
     return extra

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +15,7 @@ from ..executors import REFERENCE
 from ..methods import Packed
 from .base import Item, Run
 from .counting import COLUMNS, build, cost_of
-from .results import Line, Result
+from .results import CUT, Line, Printed, Result
 
 EXACT = 1e-12  # in float64
 
@@ -47,8 +47,10 @@ def _costs(run: Run) -> Iterator[Line]:
         for column, printed in run.printed.get(row.label, {}).items():
             if column in COLUMNS:
                 ours = COLUMNS[column](row, run.rows[0])
-                agrees = printed.agrees(ours)
-                yield Line(row.label, column, ours, printed.text, agrees, run.remarks.get((row.label, column), ""))
+                how = printed.agreement(ours)
+                remark = run.remarks.get((row.label, column), CUT if how == "cut off" else "")
+                remark = remark.format(ours=ours, off=abs(ours - printed.value))
+                yield Line(row.label, column, ours, printed.text, bool(how), remark)
 
 
 def params(run: Run) -> Iterator[Line]:
@@ -158,18 +160,23 @@ def nested(run: Run) -> Iterator[Line]:
             yield Line(f"{name}, member {i}", "embedding", value)
 
 
-def hypernet_size(run: Run) -> Iterator[Line]:
-    """The text's formula, from the table's counts and three additions."""
+CODE_STEM = 7  # templates of the stem in the authors' code
+
+
+def hypernet_size(run: Run, text: Mapping[str, Printed]) -> Iterator[Line]:
+    """The text's formula, from the table's counts: with the code's stem, unused biases, and a tied copy of a member."""
     single, ten = (cost_of(run.row(f"N = {n}")).params for n in (1, 10))
     own = (ten - single) // 9
-    base, remark = single - own, run.remarks["N = 1", "Params"]
-    yield Line("Table S1", "own parameters of a member", own, "25013", own == 25_013, remark)
-    yield Line("Table S1", "shared parameters", base, "35892789", base == 35_892_789, remark)
-    stem = 3 * 16 * 9 * (10 - 7)  # templates of the stem that the code does not have
-    biases = 24_752  # templates of biases that no layer uses: outputs times templates of every group
-    as_code = base - stem + biases + (own - 3)  # a tied copy of one member's own, whose stem has 3 entries fewer
-    yield Line("the text's formula", "shared parameters", as_code, "35892789", as_code == 35_892_789)
-    yield Line("the text's formula", "own parameters of a member", own - 3, "25013", own - 3 == 25_013)
+    banks = [p for name, p in build(run.row("N = 1")).named_parameters() if name.endswith("bank.templates")]
+    less = (
+        len(banks[0]) - CODE_STEM
+    )  # templates of the stem that the code does not have, and a member's entries for them
+    biases = sum(len(bank) * bank.shape[1] for bank in banks) - less * banks[0].shape[1]
+    as_code = single - own - less * banks[0][0].numel() + biases + (own - less)
+    for row, shared, each in (("Table S1", single - own, own), ("the text's formula", as_code, own - less)):
+        for column, ours in (("own parameters of a member", each), ("shared parameters", shared)):
+            remark = run.remarks["N = 1", "Params"] if row == "Table S1" else ""
+            yield Line(row, column, ours, text[column].text, ours == text[column].value, remark)
 
 
 def allocation(run: Run) -> Iterator[Line]:

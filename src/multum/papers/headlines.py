@@ -1,7 +1,8 @@
 """`multum reproduce headlines`: the regimes of regimes.py run, each claim tested, and one table of what to believe.
 
 headlines.json keeps every value of every seed with the whole recipe, so that each interval can be computed again.
-Values of cells that are not in the folder stay as they are, so that a run may go on elsewhere. A difference is the mean
+Values that it has of the same settings are taken and not run again, so that a run may go on elsewhere, and the table of
+a finished plan comes from the committed file alone. A difference is the mean
 over seeds with the interval of a paired t test, at a level that holds for all tests together (Sidak).
 """
 
@@ -19,78 +20,19 @@ from ..metrics.statistics import over_seeds, paired_t
 from ..runs.machine import machine, versions
 from ..runs.pool import Runner, run_cells
 from .base import Row, Run
-from .measured import COLUMNS, Trained
-from .regimes import CLAIMS, REGIMES, Claim, Regime
+from .claims import CALIBRATED, CLAIMS, Claim, level, tests
+from .measured import COLUMNS, Trained, settings_of
+from .plan import plan_page
+from .regimes import REGIMES, Regime
 from .results import FORMAT, LOWER
 
 NAME = "headlines"
 BEGIN, END = "<!-- headlines: written by `multum reproduce headlines` -->", "<!-- end of headlines -->"
-KEPT = ("Accuracy", "NLL", "ECE (%)", "calibrated NLL", "calibrated ECE (%)", "AUC", "Disagreement", "Trained accuracy")
-CALIBRATED = {"NLL": "calibrated NLL", "ECE (%)": "calibrated ECE (%)"}
-LEVEL = 0.95
-VERDICTS = {
-    "confirmed": "the whole interval has the sign of the claim",
-    "equivalent": "the whole interval lies within the margin",
-    "open": "the interval holds both, or not all planned seeds were run",
-    "contradicted": "the whole interval has the other sign or, of an `as good as`, is worse than the margin",
-    "not run": "no seed of it was run",
-}
-
+KEPT = (
+    *("Accuracy", "NLL", "ECE (%)", "calibrated NLL", "calibrated ECE (%)"),
+    *("AUC", "Disagreement", "Trained accuracy", "RMSE"),
+)
 Document = Mapping[str, Any]
-
-
-def plan_page() -> str:
-    """docs/results/plan.md: what is trained and tested, and by which rule it is judged."""
-    parts = [
-        "# The plan of the headline experiments",
-        "Regimes, seeds, margins and tests, fixed before the runs. This page is written from "
-        "src/multum/papers/regimes.py. Every planned cell is run or named as not run, and no seed is left out. A "
-        "convolutional regime on CIFAR-10 is not in it yet.",
-        "A regime can show what a paper says only if its network has capacity to spare. So each is checked first: one "
-        "network reaches a training accuracy of 99 % and an ECE above 5 %, and a network of half its width is within 3 "
-        "points of its accuracy. Where a check fails, the page says so beside the verdicts.",
-        "A claim is tested as printed and, for NLL and ECE, again after temperature scaling (cross-validated on the "
-        "test part, since nothing is held out). Differences are means over seeds with the interval of a paired t test "
-        f"at {100 * LEVEL:g} % for all {_tests()} tests together (Sidak: {100 * _level():.2f} % each).",
-        "\n".join(f"- **{verdict}**: {meaning}" for verdict, meaning in VERDICTS.items()),
-        "## Claims",
-        markdown_table(
-            ["claim", "printed", "where", "regime", "row", "against", "column", "margin"],
-            [
-                [
-                    c.says,
-                    c.printed,
-                    c.source,
-                    c.regime,
-                    c.method,
-                    c.other,
-                    c.column,
-                    f"{c.margin:g}{' (as good as)' * c.equal}",
-                ]
-                for c in CLAIMS
-            ],
-        ),
-    ]
-    for regime in REGIMES.values():
-        common = dict(set.intersection(*(set(_settings(row).items()) for row in regime.rows)))
-        own = [name for name in _settings(regime.rows[0]) if name not in common]
-        names = list(dict.fromkeys([*own, *(n for row in regime.rows for n in _settings(row) if n not in common)]))
-        rows = [[row.label, *(_settings(row).get(name, "") for name in names)] for row in regime.rows]
-        parts += [
-            f"## {regime.name}: {regime.title}",
-            "; ".join(f"{name} {value}" for name, value in sorted(common.items())),
-            markdown_table(["row", *names], rows),
-        ]
-    return "\n\n".join(parts) + "\n"
-
-
-def _settings(row: Row) -> dict[str, str]:
-    """Everything about a row in words."""
-    fields = ", ".join(f"{k}={v}" for k, v in row.method.as_dict().items() if k != "name")
-    of_row = {"data": row.source, "OOD data": "+".join(row.ood), "seeds": f"{min(row.seeds)} to {max(row.seeds)}"}
-    return {"method": f"{row.method.name}({fields})", "network": row.model, **of_row} | {
-        name: str(value) for name, value in row.recipe.items()
-    }
 
 
 def headlines(
@@ -101,57 +43,57 @@ def headlines(
     Values that headlines.json has are taken where cells are not in the folder.
     """
     folder, file = out / "cells", pages / f"{NAME}.json"
-    before = read_json(file) if file.is_file() else {"regimes": {}}
+    before: Document = read_json(file) if file.is_file() else {"regimes": {}}
     prepare_folder(folder)
     regimes = {}
     for regime in REGIMES.values():
-        run = Run(rows=regime.rows, item=f"{NAME}, {regime.name}")
-        if runner is not None:
-            epochs = max(row.epochs for row in regime.rows)
-            titles = {cell.name: f"{regime.name}: {row.label}" for row in regime.rows for cell in row.cells()}
-            with locked(out):
-                run_cells(run.cells(), folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
+        run = Run(rows=regime.every, item=f"{NAME}, {regime.name}")
         known = before["regimes"].get(regime.name, {"rows": {}})["rows"]
+        titles = {
+            cell.name: f"{regime.name}: {row.label}"
+            for row in regime.every
+            for cell in row.cells()
+            if str(cell.seed) not in _known(row, known)["seconds"]
+        }
+        waiting = [cell for cell in run.cells() if cell.name in titles]
+        if runner is not None and waiting:
+            epochs = max(row.epochs for row in regime.every)
+            with locked(out):
+                run_cells(waiting, folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
         regimes[regime.name] = _measured(regime, Trained.read(run, folder), known)
     document = plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
+    if all(before.get(name) == document[name] for name in ("format", "regimes")):
+        document = dict(before)  # nothing was run: the file says where its numbers come from
     _write(pages, document)
     return document
+
+
+def _known(row: Row, known: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a row by column and seed, if it was run with the same settings."""
+    earlier = known.get(row.label, {})
+    return dict(earlier) if earlier.get("settings") == plain(settings_of(row)) else {"values": {}, "seconds": {}}
 
 
 def _measured(regime: Regime, trained: Trained, known: Mapping[str, Any]) -> dict[str, Any]:
     """The values of a regime's rows by column and seed; those that are known of the same settings stay."""
     rows = {}
-    for row in regime.rows:
-        settings = plain(_whole(row))
-        earlier = known.get(row.label, {})
-        values = earlier.get("values", {}) if earlier.get("settings") == settings else {}
-        seconds = dict(earlier.get("seconds", {})) if values else {}
-        seconds |= {str(seed): sum(result["seconds"].values()) for seed, result in trained.results[row.label].items()}
+    for row in regime.every:
+        earlier = _known(row, known)
+        seconds: dict[str, Any] = {
+            str(seed): sum(result["seconds"].values()) for seed, result in trained.results[row.label].items()
+        }
         columns = {}
         for column in KEPT:
             now = {str(seed): value for seed, value in trained.values(row.label, COLUMNS[column]).items()}
-            columns[column] = dict(sorted({**values.get(column, {}), **now}.items(), key=lambda seed: int(seed[0])))
+            values = {**earlier["values"].get(column, {}), **now}
+            columns[column] = dict(sorted(values.items(), key=lambda seed: int(seed[0])))
         rows[row.label] = {
-            "settings": settings,
+            "settings": settings_of(row),
             "seeds": list(row.seeds),
             "values": columns,
-            "seconds": seconds,
+            "seconds": earlier["seconds"] | seconds,
         }
     return {"title": regime.title, "rows": rows}
-
-
-def _whole(row: Row) -> dict[str, Any]:
-    """The settings of a row's cells, without the seed."""
-    return {name: value for name, value in row.cells()[0].settings().items() if name != "seed"}
-
-
-def _tests() -> int:
-    return sum(1 + (claim.column in CALIBRATED) for claim in CLAIMS)
-
-
-def _level() -> float:
-    """Of each test, so that all of them together have LEVEL."""
-    return LEVEL ** (1 / _tests())
 
 
 def tested(document: Document) -> Iterator[dict[str, Any]]:
@@ -171,7 +113,7 @@ def _test(document: Document, claim: Claim, column: str) -> dict[str, Any]:
     numbers = {"seeds": len(seeds), "means": (float(a.mean()), float(b.mean())), "difference": float((a - b).mean())}
     if len(seeds) < 2:
         return {**numbers, "verdict": "open"}
-    test = paired_t(a, b, level=_level())
+    test = paired_t(a, b, level=level())
     whole = len(seeds) == len(rows[claim.method]["seeds"])  # a verdict before the last planned seed is one too many
     verdict = _verdict(claim, column, test.low, test.high) if whole else "open"
     return {**numbers, "low": test.low, "high": test.high, "verdict": verdict}
@@ -193,7 +135,7 @@ def _verdict(claim: Claim, column: str, low: float, high: float) -> str:
 
 def checks(document: Document) -> Iterator[tuple[str, str, bool]]:
     """Whether each regime has capacity to spare: the regime, what was found, and whether it is as it must be."""
-    for regime in REGIMES.values():
+    for regime in (regime for regime in REGIMES.values() if regime.spare):
         rows = document["regimes"][regime.name]["rows"]
 
         def mean(label: str, column: str, rows: Mapping[str, Any] = rows) -> float | None:
@@ -257,13 +199,13 @@ def section(document: Document, pages: Path) -> str:
     head = [name for name in rows[0] if any(row[name] for row in rows)]
     marks = {True: "as it must be", False: "**not** as it must be"}
     found = [f"- {regime}: {what} ({marks[right]})" for regime, what, right in checks(document)]
-    planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.rows)
+    planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.every)
     done = sum(len(row["seconds"]) for regime in document["regimes"].values() for row in regime["rows"].values())
     return "\n\n".join(
         [
             markdown_table(head, [[row[name] for name in head] for row in rows]),
             "Ours: the means of both, then their difference with its interval; calibrated: the same difference after "
-            f"temperature scaling. Intervals hold for all {_tests()} tests together; verdicts, regimes and margins are "
+            f"temperature scaling. Intervals hold for all {tests()} tests together; verdicts, regimes and margins are "
             f"those of [plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
             "Has the network capacity to spare?",
             "\n".join(found) or "- not run yet",

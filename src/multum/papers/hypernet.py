@@ -12,6 +12,7 @@ from .basins import embeddings
 from .charts.items import constant_rate, nested_chart
 from .exact import hypernet_size, nested
 from .inside import own_statistics
+from .regimes import NASGD, REGIMES
 from .results import Table, read
 from .settings import CIFAR, SGD, cpu_rows, rows
 
@@ -80,7 +81,10 @@ def table1_2(scale: str) -> Run:
     if scale == "cpu":
         every = (*_small({**methods, **CPU_OTHERS, "IE": Deep(members=4)}), *_small(constant, recipe=CPU_CONSTANT))
         fewer = "10 samples of SWAG, 4 snapshots, 4 independent networks"
-        return Run(rows=every, printed=_near(printed, every, "FM"), reduced=(CPU_HEADS, fewer))
+        pairs = (("Ours", "Ours (N=1)"), ("Ours", "IE"), ("NASGD (constant LR)", "ASGD (constant LR)"))
+        end = "Figure 2's test accuracy: at the end alone here, after every epoch in the paper"
+        reduced = (CPU_HEADS, fewer, end)
+        return Run(rows=every, printed=_near(printed, every, "FM"), headline=pairs, reduced=reduced)
     every = ()
     for name in DATA:
         others: dict[str, Method] = {
@@ -118,6 +122,7 @@ def table3(scale: str) -> Run:
             rows=every,
             printed=_near(printed, every, "FM"),
             columns=("NLL", "Accuracy of members"),
+            headline=(("ASGD Ours", "ASGD Ours (N=1)"), ("ASGD Ours", "ASGD SWAG")),
             reduced=(CPU_HEADS, "EMNIST is left out"),
             departs=departs,
         )
@@ -165,7 +170,10 @@ def figure3(scale: str) -> Run:
     return Run(rows=(*_full(ours, ASGD, "C100"), *_full(ours, ASGD, "C10")), departs=departs)
 
 
-@item("hypernet/table-s1", "Table S1", status="exact", exact=hypernet_size)
+TEXT = TABLES["Table S1, text"]["the text's formula"]
+
+
+@item("hypernet/table-s1", "Table S1", status="exact", exact=partial(hypernet_size, text=TEXT))
 def table_s1(scale: str) -> Run:
     """Every hypernetwork's shape, and the parameters of the whole.
 
@@ -180,13 +188,13 @@ def table_s3_s9(scale: str) -> Run:
     """Accuracy and OOD detection by noise, time of birth, epochs, number of members, final rate, nesting."""
     printed = TABLES["Tables S3 to S9"]
     if scale == "cpu":
-        methods = {
-            **{f"sigma={s}": cpu_watchful(sigma=s) for s in (0.0, 0.5, 1.0)},
-            **{f"T0={t}": cpu_watchful(birth_epoch=share) for t, share in ((80, 0.4), (160, 0.8))},
-            **{f"N={n}": cpu_watchful(members=n) for n in (5, 15)},
-        }
-        every = _small(methods)
-        reduced = ("printed numbers are CIFAR-10's", "epochs, final rate and nesting (S5, S8, S9) are left out")
+        labels = {"sigma=0.0": "sigma 0", "sigma=0.25": NASGD, "sigma=1.0": "sigma 1", "N=5": "N = 5"}
+        every = REGIMES["R4"].points({**labels, "T0=160": "born after 0.8 of the epochs"})
+        reduced = (
+            "printed numbers are CIFAR-10's",
+            "own norms and nested steps, as in Tables 1 and 2; the paper's rows share norms and are not nested",
+            "N = 15, T0 = 80, epochs, final rate and nesting (S5, S8, S9) are left out",
+        )
         return Run(rows=every, printed=_near(printed, every, "C10"), reduced=reduced)
     methods = {
         **{f"sigma={s}": watchful(sigma=s) for s in (0.0, 0.25, 0.5, 0.75, 1.0)},
@@ -215,8 +223,8 @@ def table_s3_s9(scale: str) -> Run:
 def table_s6_s11(scale: str) -> Run:
     """Larger networks with cutout, and hypernetworks of less than half the size."""
     if scale == "cpu":
-        methods = {"compression 1": cpu_hypernet(), "compression 2": cpu_hypernet(compression=2)}
-        return Run(rows=_small(methods), reduced=("S6's larger networks are left out",))
+        labels = {"compression 1": NASGD, "compression 2": "compression 2"}
+        return Run(rows=REGIMES["R4"].points(labels), reduced=("S6's larger networks are left out",))
     every: tuple[Row, ...] = ()
     printed, larger = {}, TABLES["Table S6"]
     small = {"15.6M nested": accurate(compression=2), "15.6M": watchful(compression=2)}
@@ -253,7 +261,8 @@ def table_s12_s13(scale: str) -> Run:
                 "OOD LL": cpu_watchful(heads="reset", ablation="LL"),
             }
         )
-        return Run(rows=every, printed=_near(printed, every, "C10"), reduced=("printed numbers are CIFAR-10's",))
+        pairs, reduced = (("LL+BN", "Ours"), ("OOD LL", "OOD Ours")), ("printed numbers are CIFAR-10's",)
+        return Run(rows=every, printed=_near(printed, every, "C10"), headline=pairs, reduced=reduced)
     late = {
         "300 epochs LL+BN": accurate(ablation="LL+BN", birth_epoch=160),
         "300 epochs Ours": accurate(birth_epoch=160),

@@ -11,6 +11,7 @@ import copy
 import numpy as np
 import pandas as pd
 import torch
+from matplotlib.figure import Figure as Drawing
 
 from ..building import ensemble
 from ..data import Data
@@ -22,7 +23,6 @@ from ..inside.trajectories import Trajectories
 from ..methods import Deep
 from ..metrics.diversity import disagreement
 from ..metrics.evaluate import measure
-from ..metrics.speed import compare_speed
 from ..outputs.prediction import Prediction, predict
 from ..training.averaging import refresh_norms
 from ..training.checkpoint import states
@@ -30,12 +30,12 @@ from .charts.items import by_data, named, picture
 from .charts.panels import BARS, MEASURES, Panel, Point, curves, gathered
 from .measured import COLUMNS, Trained, columns_of
 from .results import DIGITS, Extra, Line, Picture, compared, line_over_seeds, ordered
+from .speed import BATCH, RELATIVE, ROUNDS, SINGLE, relative_rates
 
 PATH_EXAMPLES = 1000
 SEPARATE = 0.9  # of a unit's variance
 SEPARATE_UNITS = f"units with more than {SEPARATE} of one input (%)"
 BINS = 25
-ROUNDS = 10
 ZERO = 1e-4  # MIMO's footnote 6: a weight of at most this size is zero
 ZEROS = "zero weights (%)"
 NORM_BATCH = 250
@@ -112,37 +112,27 @@ def _histogram(variances: ConditionalVariances) -> pd.DataFrame:
 
 
 def speeds(trained: Trained) -> Extra:
-    """Packed-Ensembles, Table 8: relative to one network, which must be there."""
-    single = "Single Model"
-    labels = [row.label for row in trained.run.rows if trained.seeds(row.label)]
-    if single not in labels:
+    """Packed-Ensembles, Table 8: relative to one network, which must be there. Rounds stand for seeds."""
+    done = [row.label for row in trained.run.rows if trained.seeds(row.label)]
+    labels = sorted(done, key=lambda name: name != SINGLE)  # the one network first
+    rates = relative_rates(trained, labels)
+    if not rates:
         return Extra()
-    labels = [single, *(label for label in labels if label != single)]
-    opened = {label: trained.open(label) for label in labels}
-    example = opened[single][1].example()
-    measured = compare_speed({label: ens for label, (ens, _) in opened.items()}, example, rounds=ROUNDS)
     epochs = {label: _seconds_per_epoch(trained, label) for label in labels}
-    ratios = {label: _printed_ratio(trained, label, single, "Inference f32 (im/s)") for label in labels}
+    ratios = {label: _printed_ratio(trained, label, "Inference f32 (im/s)") for label in labels}
     extra = Extra()
     for label in labels:
-        rates = {row.batch_size: 1 / row.ratio for row in measured.rows if row.name == label}
-        extra.lines.append(
-            Line(label, "images/s relative", rates[128], ratios[label], remark="batches of 128", seeds=1)
-        )
-        extra.lines.append(Line(label, "images/s relative, one at a time", rates[1], seeds=1))
-        both = sorted(epochs[label].keys() & epochs[single].keys())
+        remark = f"batches of {BATCH}, mean over {ROUNDS} rounds"
+        extra.lines.append(line_over_seeds(label, RELATIVE, rates[BATCH][label], ratios[label], remark))
+        extra.lines.append(line_over_seeds(label, f"{RELATIVE}, one at a time", rates[1][label]))
+        both = sorted(epochs[label].keys() & epochs[SINGLE].keys())
         if both:
-            times = [epochs[label][seed] / epochs[single][seed] for seed in both]
-            printed = _printed_ratio(trained, label, single, "Training f32 (s/epoch)")
+            times = [epochs[label][seed] / epochs[SINGLE][seed] for seed in both]
+            printed = _printed_ratio(trained, label, "Training f32 (s/epoch)")
             extra.lines.append(line_over_seeds(label, "training time relative", times, printed))
-    # Rounds stand for seeds: the interval is that of the measurement.
-    seconds = {row.name: row.seconds for row in measured.rows if row.batch_size == 128}
-    relative = {
-        label: {i: base / own for i, (base, own) in enumerate(zip(seconds[single], seconds[label], strict=True))}
-        for label in labels
-    }
+    by_round = {label: dict(enumerate(every)) for label, every in rates[BATCH].items()}
     for better, worse, paper in ordered({k: float(v) for k, v in ratios.items() if v is not None}):
-        extra.orderings += compared("images/s relative", better, worse, (relative[better], relative[worse]), paper)
+        extra.orderings += compared(RELATIVE, better, worse, (by_round[better], by_round[worse]), paper)
     return extra
 
 
@@ -151,11 +141,11 @@ def _seconds_per_epoch(trained: Trained, label: str) -> dict[int, float]:
     return trained.values(label, lambda result: result["seconds"]["training"] / epochs)
 
 
-def _printed_ratio(trained: Trained, label: str, single: str, column: str) -> str | None:
+def _printed_ratio(trained: Trained, label: str, column: str) -> str | None:
     printed = trained.run.printed
-    if column not in printed.get(label, {}) or column not in printed.get(single, {}):
+    if column not in printed.get(label, {}) or column not in printed.get(SINGLE, {}):
         return None
-    return str(round(printed[label][column].value / printed[single][column].value, 2))
+    return f"{printed[label][column].value / printed[SINGLE][column].value:.2f}"
 
 
 def sparsity(ensemble: Ensemble) -> float:
@@ -182,10 +172,13 @@ def by_sparsity(trained: Trained) -> Extra:
             if row.label in lines
         ]
         numbers = gathered(trained, ZEROS, points)
-        drawn = curves([Panel(numbers, ZEROS, key, ZEROS, counts=True) for key in measures])
+
+        def draw(numbers: pd.DataFrame) -> Drawing | None:
+            return curves([Panel(numbers, ZEROS, key, ZEROS, counts=True) for key in ("accuracy", "nll")])
+
         caption = f"Along a curve L1 regularisation grows; a weight of at most {ZERO:g} is zero. {BARS}"
         title, name = named("MIMO by sparsity", data), named("sparsity", data, by="-")
-        every |= picture(title, caption, drawn, numbers, name)
+        every |= picture(trained, title, caption, draw, numbers, name)
     return Extra([*lines.values()], every)
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
+
+import pandas as pd
 
 from ..comparing.reading import value_of
 from ..data.names import selection
@@ -16,7 +18,7 @@ from ..errors import TrainingError
 from ..metrics.statistics import over_seeds
 from ..runs.cells import Cell, Outcome, finished
 from ..runs.folder import RunFolder
-from .base import Run
+from .base import Row, Run
 from .results import LOWER, Line, Ordering, compared, line_over_seeds, ordered
 
 Cells: TypeAlias = Mapping[str, Any]
@@ -44,6 +46,7 @@ class Trained:
     folder: Path  # of all cells
     results: Mapping[str, Mapping[int, Mapping[str, Any]]]
     failed: Mapping[str, str]  # reasons, by a cell's name
+    kept: Mapping[str, pd.DataFrame] = field(default_factory=dict)  # numbers of pictures, where cells are gone
 
     @classmethod
     def read(cls, run: Run, folder: Path, outcomes: Mapping[str, Outcome] | None = None) -> Trained:
@@ -113,6 +116,11 @@ def _ood_information(result: Cells) -> float | None:
     return sum(values) / len(values) if values else None
 
 
+def _trained_accuracy(result: Cells) -> float | None:
+    share = result["curves"]["training"][-1].get("accuracy")
+    return None if share is None else 100 * share
+
+
 # Of one cell's result; in the papers' units.
 COLUMNS: dict[str, Callable[[Cells], float | None]] = {
     **dict.fromkeys(("Acc", "Accuracy", "Top-1"), _number("accuracy", 100)),
@@ -124,7 +132,7 @@ COLUMNS: dict[str, Callable[[Cells], float | None]] = {
     "ECE (%)": _number("ece", 100),
     "calibrated NLL": _number("calibrated_nll"),
     "calibrated ECE (%)": _number("calibrated_ece", 100),
-    "Trained accuracy": lambda result: 100 * result["curves"]["training"][-1]["accuracy"],
+    "Trained accuracy": _trained_accuracy,
     "AUPR": _ood("msp", "aupr", 100),
     "AUPR (share)": _ood("msp", "aupr", 1),
     "AUC": _ood("msp", "auroc", 100),
@@ -146,6 +154,11 @@ COLUMNS: dict[str, Callable[[Cells], float | None]] = {
 }
 # Of all seeds of a row together.
 SPREADS = {"Std of Acc": COLUMNS["Acc"]}
+
+
+def settings_of(row: Row) -> dict[str, Any]:
+    """The settings of a row's cells, without the seed: what their names are made of."""
+    return {name: value for name, value in row.cells()[0].settings().items() if name != "seed"}
 
 
 def columns_of(run: Run) -> list[str]:

@@ -13,6 +13,7 @@ from .basins import subnetworks
 from .bias import bias_and_variance
 from .charts.items import diversity, sweep, together
 from .inside import by_sparsity, listening, paths
+from .regimes import REGIMES
 from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
@@ -151,8 +152,8 @@ def figure5(scale: str) -> Run:
     columns = ("Accuracy", "NLL", "Accuracy of members", "NLL of members")
     if scale == "cpu":
         weaker = tuple(("Accuracy of members", f"M = {m}", f"M = {m + 1}") for m in (1, 2, 3))
-        four = cpu_rows({f"M = {m}": Mimo(members=m) for m in (1, 2, 3, 4)}, by={"M": "members"})
-        return Run(rows=four, columns=columns, claims=weaker)
+        labels = {"M = 1": "one network", **{f"M = {m}": f"MIMO (M = {m})" for m in (2, 3, 4)}}
+        return Run(rows=REGIMES["R2"].points(labels, {"M": "members"}), columns=columns, claims=weaker)
     methods = {f"M = {m}": Mimo(members=m, repeats=4) for m in range(1, 6)}
     return Run(rows=_cifars(methods, OURS, by={"M": "members"}), departs=DEPARTS["Tables 1 and 2"], columns=columns)
 
@@ -164,7 +165,7 @@ _OFTEN = "Every example comes so often into a batch; the paper sees a slight gai
 @item(
     "mimo/figure6",
     "Figure 6",
-    "ImageNet and CIFAR, GPUs; here both on CIFAR-10",
+    "ImageNet and CIFAR, GPUs; here both on Fashion-MNIST",
     chart=together(
         sweep("rho", QUALITY, "MIMO by rho, the share of equal inputs", _EQUAL),
         sweep("repetitions", QUALITY, "MIMO by batch repetitions", _OFTEN, name="repetitions", boxed=True),
@@ -173,26 +174,29 @@ _OFTEN = "Every example comes so often into a batch; the paper sees a slight gai
 def figure6(scale: str) -> Run:
     """Performance by rho, the share of equal inputs, and by the number of batch repetitions."""
     if scale == "cpu":
-        by_rho = {f"rho = {rho:g}": Mimo(members=3, rho=rho) for rho in (0.0, 0.5, 1.0)}
-        repeated = {f"repetitions = {r}": Mimo(members=3, repeats=r) for r in (1, 2)}
+        three = "MIMO (M = 3)"
+        by_rho = {"rho = 0": three, "rho = 0.5": f"{three}, rho 0.5", "rho = 1": f"{three}, rho 1"}
+        often = {1: f"{three}, no repetition", 2: f"{three}, 2 repetitions", 4: three}
+        repeated = {f"repetitions = {r}": theirs for r, theirs in often.items()}
         half = tuple(("Accuracy", "rho = 0.5", other) for other in ("rho = 0", "rho = 1"))
+        points = REGIMES["R2"].points
         return Run(
-            rows=(*cpu_rows(by_rho, by={"rho": "rho"}), *cpu_rows(repeated, by={"repetitions": "repeats"})),
-            claims=(*half, ("Accuracy", "repetitions = 2", "repetitions = 1")),
+            rows=(*points(by_rho, {"rho": "rho"}), *points(repeated, {"repetitions": "repeats"})),
+            claims=(*half, *(("Accuracy", f"repetitions = {r}", "repetitions = 1") for r in (2, 4))),
             reduced=("one setting of batch size, rate and M, of the paper's 12",),
         )
     every: tuple[Row, ...] = ()
     for name, model in (("R50", PLAIN_R50), ("wide R50", WIDE_R50)):
         common: dict[str, Any] = {"data": "imagenet", "model": model, "seeds": (0,), "varied": {"network": name}}
         rhos = (0.0, 0.2, 0.4, 0.5, 0.6, 0.8, 1.0)
-        by_rho = {f"rho = {rho:g}": Mimo(members=2, rho=rho, repeats=2) for rho in rhos}
-        every += rows(by_rho, IMAGENET_OURS, name, by={"rho": "rho"}, **common)
+        shares = {f"rho = {rho:g}": Mimo(members=2, rho=rho, repeats=2) for rho in rhos}
+        every += rows(shares, IMAGENET_OURS, name, by={"rho": "rho"}, **common)
     grid = product((1, 2, 4, 6), (2, 3, 4))
-    repeated = {f"repetitions = {r}, M = {m}": Mimo(members=m, repeats=r) for r, m in grid}
+    several = {f"repetitions = {r}, M = {m}": Mimo(members=m, repeats=r) for r, m in grid}
     for size, lr in ((64, 0.05), (64, 0.1), (128, 0.1), (128, 0.2)):
         setting, by = f"batch {size}, lr {lr:g}", {"repetitions": "repeats", "M": "members"}
         common = {"data": "cifar10", "model": WIDE, "seeds": (0,), "varied": {"setting": setting}}
-        every += rows(repeated, {**OURS, "batch_size": size, "lr": lr}, setting, by=by, **common)
+        every += rows(several, {**OURS, "batch_size": size, "lr": lr}, setting, by=by, **common)
     return Run(rows=every, departs=(IMAGENET_LACKS, *DEPARTS["Figure 6"]))
 
 
@@ -202,7 +206,8 @@ def table1_2(scale: str) -> Run:
     if scale == "cpu":
         thin = cpu_rows({"Thin Ensemble (M = 4)": Deep(members=4)}, model="wrn-10-1:thin=0.5")
         share = {"MIMO (M = 3), rho = 1": Mimo(members=3, rho=1)}
-        return Run(rows=(*cpu_rows({**CPU_METHODS, **share}), *thin), printed=TABLES["Table 1"])
+        headline = tuple(("MIMO (M = 3)", other) for other in ("Deterministic", "Ensemble (M = 4)"))
+        return Run(rows=(*cpu_rows({**CPU_METHODS, **share}), *thin), printed=TABLES["Table 1"], headline=headline)
     every, printed = [], {}
     for data, name, table in (("cifar10", "C10", "Table 1"), ("cifar100", "C100", "Table 2")):
         for row in cifar_rows(data):
@@ -255,12 +260,10 @@ def figure7_9(scale: str) -> Run:
     every: tuple[Row, ...] = ()
     by = {"M": "members"}
     if scale == "cpu":
-        for m, l1 in product((1, 3), (1e-5, 1e-4, 1e-3)):
-            recipe = {"l1": l1, "weight_decay": 0.0}
-            every += cpu_rows(
-                {f"L1 = {l1:g}, M = {m}": Mimo(members=m)}, recipe=recipe, shift=(), by=by, varied={"L1": l1}
-            )
-        return Run(rows=every, reduced=("L1 alone, three strengths, M of 1 and 3",))
+        named = {(m, l1): f"L1 = {l1:g}, M = {m}" for m in (1, 3) for l1 in (1e-5, 1e-4)}
+        labels = {label: f"MIMO (M = {m}), L1 {l1:g}" for (m, l1), label in named.items()}
+        every = REGIMES["R2"].points(labels, by, L1={label: l1 for (_, l1), label in named.items()})
+        return Run(rows=every, reduced=("L1 alone, two strengths, M of 1 and 3",))
     strengths = [("L1", x, {"l1": x, "weight_decay": 0.0}) for x in (5e-7, 5e-6, 5e-5, 5e-4, 5e-3)]
     strengths += [("L2", x, {"l1": 0.0, "weight_decay": 2 * x}) for x in (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)]
     for kind, x, regular in strengths:

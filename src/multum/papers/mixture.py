@@ -11,6 +11,7 @@ from .base import NEEDS_IMAGENET, Row, Run, item
 from .basins import between
 from .charts.items import scaling
 from .exact import allocation
+from .regimes import REGIMES
 from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
@@ -68,6 +69,7 @@ CPU_METHODS: dict[str, Method] = {
 }
 CPU_BANKS = "wrn-10-1 has two layers of one shape; beyond one network's parameters every layer has a bank"
 CLEAN = ("Accuracy", "NLL", "ECE (%)")
+HEADLINE = (("MixtureEnsembles", "BatchEnsembles"), ("MixtureEnsembles 120M", "Naive Ensemble"))
 CORRUPTED = ("Corrupt", "cNLL", "cECE (%)")
 
 
@@ -82,7 +84,8 @@ def table1_4(scale: str) -> Run:
             for label in CPU_METHODS
         }
         departs = (stated[1], *DEPARTS["Corrupted images"])
-        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, reduced=(CPU_BANKS,), departs=departs)
+        about: dict[str, Any] = {"headline": HEADLINE, "reduced": (CPU_BANKS,), "departs": departs}
+        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, **about)
     every = (*_cifar("cifar10", "C10"), *_cifar("cifar100", "C100"))
     return Run(rows=every, printed=TABLE1, remarks=REMARKS["Tables 1 to 4"], departs=stated)
 
@@ -112,23 +115,21 @@ def table5(scale: str) -> Run:
 )
 def figure3(scale: str) -> Run:
     """Accuracy by the number of parameters, and by the number of members."""
-    every: list[Row] = []
     if scale == "cpu":
-        budgets = {f"{b:g}x": _cpu_mixture(b) for b in (1.0, 2.0, 3.3)}
-        budgets["0.7x"] = Mixture(members=4, budget=0.7, mode="blob")
-        for size, method in budgets.items():
-            every += cpu_rows({f"P = {size}": method}, varied={"P": size})
-        for m in (2, 6):
-            every += cpu_rows({f"M = {m}": Mixture(members=m, budget=1.0)}, varied={"P": "1x"})
-        more = tuple(("Accuracy", f"P = {b}x", f"P = {a}x") for a, b in ((0.7, 1), (1, 2), (2, 3.3)))
-        four = tuple(("Accuracy", "P = 1x", f"M = {m}") for m in (2, 6))  # "ensemble size 4 is best"
-        return Run(rows=tuple(every), claims=(*more, *four), reduced=(CPU_BANKS,))
+        budget = {f"P = {size}": size for size in ("1x", "2x", "3.3x")}
+        sizes = {point: f"MixtureEnsembles, {size}" for point, size in budget.items()}
+        members = {f"M = {m}": f"MixtureEnsembles, 1x, M = {m}" for m in (2, 8)}
+        budget |= dict.fromkeys(members, "1x")
+        more = tuple(("Accuracy", f"P = {b}", f"P = {a}") for a, b in (("1x", "2x"), ("2x", "3.3x")))
+        four = tuple(("Accuracy", "P = 1x", label) for label in members)  # "ensemble size 4 is best"
+        return Run(rows=REGIMES["R3"].points({**sizes, **members}, P=budget), claims=(*more, *four))
     budgets = {
         "7M": Mixture(members=4, budget=7_000_000, mode="blob"),
         "15M": Mixture(members=4, budget=15_000_000),
         "36.5M": Mixture(members=4, budget=1.0),
         "120M": Mixture(members=4, budget=LARGE),
     }
+    every: list[Row] = []
     points = [(size, 4) for size in budgets] + [(size, m) for size in [*budgets][1:] for m in (2, 3, 6, 8)]
     for size, m in points:
         named = {f"P = {size}, M = {m}": replace(budgets[size], members=m)}
@@ -141,7 +142,8 @@ def table6(scale: str) -> Run:
     """Diversity: disagreement of two members over the error of one."""
     if scale == "cpu":
         printed = {label: {c: n for c, n in cells.items() if c != "Params (M)"} for label, cells in TABLE6.items()}
-        return Run(rows=cpu_rows({k: CPU_METHODS[k] for k in TABLE6}), printed=printed, reduced=(CPU_BANKS,))
+        about: dict[str, Any] = {"headline": HEADLINE, "reduced": (CPU_BANKS,)}
+        return Run(rows=cpu_rows({k: CPU_METHODS[k] for k in TABLE6}), printed=printed, **about)
     by_label = {row.label: row for row in _cifar("cifar100", "C100")}
     every = tuple(replace(by_label[f"{label}, C100"], label=label) for label in TABLE6)
     return Run(rows=every, printed=TABLE6, remarks=REMARKS["Table 6"], departs=DEPARTS["Tables 1 to 4"])

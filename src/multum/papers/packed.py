@@ -13,6 +13,7 @@ from .base import NEEDS_IMAGENET, UCI, Row, Run, item
 from .charts.items import circles, divergence_chart, regressions, shift_chart, sweep, together
 from .exact import divergence, grouped, params, settings
 from .inside import speeds
+from .regimes import REGIMES
 from .results import Table, read
 from .settings import A3, CIFAR, CIFAR_C, CIFAR_RECIPES, IMAGENET_LACKS, cpu_rows, rows
 
@@ -96,7 +97,9 @@ def table1(scale: str) -> Run:
     if scale == "cpu":
         methods = _named(CPU_METHODS, "C10")
         near = {label: printed[f"{label}, WR"] for label in methods}
-        return Run(rows=cpu_rows(methods), printed=near, reduced=(CPU_GAMMA, "printed numbers are those of C10, WR"))
+        headline = tuple(("Packed-Ensembles, C10", f"{other}, C10") for other in ("Single Model", "Deep Ensembles"))
+        reduced = (CPU_GAMMA, "printed numbers are those of C10, WR")
+        return Run(rows=cpu_rows(methods), printed=near, headline=headline, reduced=reduced)
     every = (cifar_rows(data, network, _named(METHODS, data, network)) for data, network in CIFAR_RECIPES)
     return Run(rows=sum(every, ()), printed=printed, departs=(BEST_EPOCH,))
 
@@ -134,9 +137,14 @@ _WIDTHS = "Width 1 is the network itself. The text sees accuracy rise with the w
 _NEEDS = "CIFAR-100, SVHN, a GPU"
 
 
-def _packed(*triples: tuple[int, int, int], **changed: Any) -> dict[str, Method]:
+def _packed(*triples: tuple[int, int, int]) -> dict[str, Method]:
     """Packed-Ensembles by (alpha, M, gamma)."""
-    return {f"PE-({a},{m},{g})": Packed(alpha=a, members=m, gamma=g, **changed) for a, m, g in triples}
+    return {f"PE-({a},{m},{g})": Packed(alpha=a, members=m, gamma=g) for a, m, g in triples}
+
+
+def _near(printed: Table, every: tuple[Row, ...]) -> Table:
+    """What is printed of these rows."""
+    return {row.label: printed[row.label] for row in every if row.label in printed}
 
 
 @item(
@@ -152,14 +160,17 @@ def _packed(*triples: tuple[int, int, int], **changed: Any) -> dict[str, Method]
 )
 def table5(scale: str) -> Run:
     """Accuracy and OOD detection of Packed-Ensembles by alpha, gamma and M, ResNet-50 on CIFAR-100."""
-    small = _packed((1, 4, 1), (2, 4, 1), (3, 4, 1), (4, 4, 1), (2, 2, 1), (2, 8, 1))
-    small |= _packed((2, 4, 2), (4, 4, 2), min_channels=4)
+    by = {"alpha": "alpha", "M": "members", "gamma": "gamma"}
+    if scale == "cpu":
+        others = ((1, 4, 1), (3, 4, 1), (2, 2, 1), (2, 8, 1), (2, 4, 2))
+        labels = {f"PE-({a},{m},{g})": f"Packed-Ensembles ({a}, {m}, {g})" for a, m, g in others}
+        points = REGIMES["R1"].points({"PE-(2,4,1)": "Packed-Ensembles", **labels}, by)
+        floor = ("the floor of channels per subgroup: 4 here where gamma is 2, 64 in the paper",)
+        return Run(rows=points, printed=_near(TABLES["Table 5"], points), reduced=floor)
     grid = _packed(*((a, 4, g) for g in (1, 2, 4) for a in (1, 2, 3, 4) if (a, g) != (1, 4)))
     grid |= _packed(*((a, m, 1) for m in (2, 8, 16) for a in (1, 2, 3, 4) if a <= m))
     departs = (BEST_EPOCH, *DEPARTS["Table 5"])
-    reduced = ("the floor of channels per subgroup: 4 here, 64 in the paper",)
-    by = {"alpha": "alpha", "M": "members", "gamma": "gamma"}
-    return _on_cifar100(scale, grid, small, by=by, printed=TABLES["Table 5"], departs=departs, reduced=reduced)
+    return Run(rows=cifar_rows("C100", "R50", grid, by=by), printed=TABLES["Table 5"], departs=departs)
 
 
 @item("packed/table6", "Table 6", _NEEDS, exact=params)
@@ -167,7 +178,8 @@ def table6(scale: str) -> Run:
     """OOD detection by five criteria: maximum probability, maximum logit, entropy, mutual information, vote share."""
     grid = _packed((2, 4, 1), (3, 8, 1), (4, 8, 2), (6, 8, 4), (8, 16, 1))
     small = _packed((2, 4, 1), (2, 8, 1))
-    return _on_cifar100(scale, grid, small, printed=TABLES["Table 6"], rivals=("AUPR", "AUC"))
+    headline = tuple(("ML", other) for other in ("MSP", "MI", "v"))  # "the maximum logit"
+    return _on_cifar100(scale, grid, small, printed=TABLES["Table 6"], rivals=("AUPR", "AUC"), headline=headline)
 
 
 @item("packed/table7", "Table 7", _NEEDS)
@@ -182,18 +194,19 @@ def table7(scale: str) -> Run:
         "DB": ("pretrained", "own"),
         "DI+DB": ("fresh", "own"),
     }
+    printed, departs = TABLES["Table 7"], DEPARTS["Table 7"]
+    if scale == "cpu":
+        words = {"none": "equal beginnings and batches", "DI": "own beginnings", "DB": "own batches"}
+        labels = {**{label: f"thin ensemble, {own}" for label, own in words.items()}, "DI+DB": "thin ensemble"}
+        near = {label: printed[f"{label}, R18"] for label in chance}
+        return Run(rows=REGIMES["R1"].points(labels), printed=near, departs=departs)
     every: tuple[Row, ...] = ()
     for label, (init, order) in chance.items():
         method = Deep(members=4, init=init)
-        if scale == "cpu":
-            every += cpu_rows({label: method}, recipe={"order": order}, model="wrn-10-1:thin=0.5")
-            continue
         for network in ("R18", "R50"):
             model, recipe = f"{NETWORKS[network]}:width=0.5", {**CIFAR_RECIPES["C100", network], "order": order}
             every += cifar_rows("C100", network, {f"{label}, {network}": method}, model=model, recipe=recipe)
-    printed = TABLES["Table 7"]
-    near = printed if scale == "paper" else {label: printed[f"{label}, R18"] for label in chance}
-    return Run(rows=every, printed=near, departs=(*DEPARTS["Table 7"], BEST_EPOCH))
+    return Run(rows=every, printed=printed, departs=(*departs, BEST_EPOCH))
 
 
 @item(
@@ -204,9 +217,9 @@ def figure8(scale: str) -> Run:
     columns = ("Acc", "AUPR")
     every: tuple[Row, ...] = ()
     if scale == "cpu":
-        widths = {0.25: "wrn-10-1:thin=0.25", 0.5: "wrn-10-1:thin=0.5", 1: "wrn-10-1", 2: "wrn-10-2"}
-        for width, model in widths.items():
-            every += cpu_rows({f"width {width:g}": Single()}, model=model, varied={"width": width})
+        widths = {0.25: "quarter width", 0.5: "half width", 1: "one network"}
+        labels = {f"width {width:g}": theirs for width, theirs in widths.items()}
+        every = REGIMES["R1"].points(labels, width=dict(zip(labels, widths, strict=True)))
         return Run(rows=every, columns=columns, claims=tuple(("Acc", b.label, a.label) for a, b in pairwise(every)))
     for network, width in product(("R18", "R50"), (0.25, 0.5, 0.75, 1, 1.5, 2)):
         model, varied = f"{NETWORKS[network]}:width={width:g}", {"network": network, "width": width}
@@ -240,7 +253,11 @@ def table8(scale: str) -> Run:
         "BatchEnsemble": BatchEnsemble(members=4) if small else BatchEnsemble(members=4, init="normal"),
     }
     if small:
-        return Run(rows=cpu_rows(methods), printed=TABLES["Table 8"], reduced=("16 bits are left out",))
+        ours = "Packed-Ensembles-(2,4,1)"
+        others = (("MIMO", "Single Model"), ("BatchEnsemble", "Deep Ensembles"))
+        pairs = ((ours, "Single Model"), (ours, "Deep Ensembles"), *others)
+        reduced = ("16 bits are left out",)
+        return Run(rows=cpu_rows(methods), printed=TABLES["Table 8"], headline=pairs, reduced=reduced)
     return Run(rows=cifar_rows("C100", "R50", methods), printed=TABLES["Table 8"], remarks=REMARKS["Table 8"])
 
 
@@ -265,11 +282,13 @@ def appendix_j(scale: str) -> Run:
 @item("packed/table9", "Table 9", "CIFAR-10, SVHN, a GPU (parameters: nothing)")
 def table9(scale: str) -> Run:
     """Packed-Ensembles against one ResNeXt of the same size: groups alone are not enough."""
-    printed, packed = TABLES["Table 9"], {"PE ResNet-50": Packed(members=4, alpha=2, gamma=1)}
+    method, printed = Packed(members=4, alpha=2, gamma=1), TABLES["Table 9"]
     if scale == "cpu":
         without = "no small ResNeXt exists: a plain network stands beside, and nothing is said of groups alone"
-        near = {label: printed[label] for label in packed}
-        return Run(rows=cpu_rows({**packed, "one plain network": Single()}), printed=near, reduced=(without,))
+        small, beside = {"PE wrn-10-1": method}, "printed numbers are those of PE ResNet-50"
+        near = dict.fromkeys(small, printed["PE ResNet-50"])
+        return Run(rows=cpu_rows({**small, "one wrn-10-1": Single()}), printed=near, reduced=(without, beside))
+    packed = {"PE ResNet-50": method}
     grouped_network = cifar_rows("C10", "R50", {"ResNeXt-50": Single()}, model="resnext50")
     return Run(rows=(*cifar_rows("C10", "R50", packed), *grouped_network), printed=printed, departs=(BEST_EPOCH,))
 

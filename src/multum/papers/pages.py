@@ -11,20 +11,35 @@ from typing import Any
 
 from ..figures.formats import markdown_table
 from ..files import write_text
-from .results import FORMAT, VERDICTS, Printed
+from . import ITEMS
+from .base import NEEDS_IMAGENET
+from .results import CUT, FORMAT, VERDICTS, Printed
 
 Document = Mapping[str, Any]
-SHOWN = 40  # orderings in a page; all are in the JSON
+SHOWN = 40  # orderings on a terminal; a page folds them, and the JSON has all
+FEW = 16  # orderings that need no fold
+KEPT_NOTHING = "The values of single seeds were not kept of these runs: their intervals cannot be computed again."
 
 
 def page(document: Document, note: str = "") -> str:
-    """The setting, our numbers beside the paper's, the figures, what agrees and what does not.
+    """The claim and what came out, then the setting, our numbers beside the paper's, the figures, and all orderings.
 
     Args:
         note: what a person makes of it, in Markdown.
     """
     stem = document["item"].partition("/")[2]
-    parts = [f"# {document['paper']}: {document['number']}", f"{document['shows']}.", _setting(document)]
+    parts = [f"# {document['paper']}: {document['number']}", f"{document['shows']}."]
+    parts.append(f"**{_sentence(state(document))}** {_sentence(summary(document))}")
+    claim = claims(document)
+    if claim:
+        parts += ["## The claim", _orderings(claim)]
+        if document["headline"]:
+            parts += [f"![Our differences with their intervals]({stem}-orderings.png)", FOREST]
+    if note:
+        parts += ["## What we make of it", note.strip()]
+    parts += ["## Setting", _setting(document)]
+    if document.get("plan"):
+        parts.append(_plan(document["plan"]))
     if document["lines"]:
         parts += ["## Numbers", _numbers(document["lines"], document["cells"])]
     if document["exact"]:
@@ -32,10 +47,40 @@ def page(document: Document, note: str = "") -> str:
     for name, picture in document["pictures"].items():
         file = f"{stem}-{name}" if name else stem
         parts.append(f"## {picture['title']}\n\n![{picture['title']}]({file}.png)\n\n{picture['caption']}")
-    parts += ["## What agrees, and what does not", *_agreement(document)]
-    if note:
-        parts += ["## What we make of it", note.strip()]
+    parts += _rest(document, len(claim))
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+FOREST = "Our differences, paired by seed, with their 95 % intervals and the signs of the table, in the columns' units."
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
+
+
+def state(document: Document) -> str:
+    """What was done of an item: one of a few words, the same on its page and in the index.
+
+    >>> state({"status": "reduced", "cells": [{"status": "not run"}]})
+    'not run yet'
+    """
+    cells = document["cells"]
+    done = sum(cell["status"] == "done" for cell in cells)
+    if document["status"] in ("exact", NEEDS_IMAGENET):
+        return str(document["status"])
+    if not done:
+        return "not run yet"
+    if done < len(cells):
+        return f"begun: {done} of {len(cells)} cells"
+    return "run in full" if document["status"] == "full" else "run in a stated regime"
+
+
+def claims(document: Document) -> list[Mapping[str, Any]]:
+    """The orderings of the pairs that the paper is about; all of them where they are few and none is named."""
+    pairs = [{*pair} for pair in document["headline"]]
+    if pairs:
+        return [o for o in document["orderings"] if {o["better"], o["worse"]} in pairs]
+    return [*document["orderings"]] if len(document["orderings"]) <= FEW else []
 
 
 def summary(document: Document) -> str:
@@ -47,44 +92,72 @@ def summary(document: Document) -> str:
     counts = Counter(o["verdict"] for o in document["orderings"])
     parts = []
     if printed:
-        parts.append(f"{sum(printed)} of {len(printed)} printed numbers agree to the last digit")
+        cut = sum(line["agrees"] is True and line["remark"] == CUT for line in lines)
+        how = f", {cut} of them cut off and not rounded" if cut else ""
+        parts.append(f"{sum(printed)} of {len(printed)} printed numbers agree to the last digit{how}")
     if checks:
         parts.append(f"{sum(checks)} of {len(checks)} checks hold")
     if own:
         parts.append(f"{own} numbers that the paper does not print")
     if counts:
-        parts.append(
-            f"of {sum(counts.values())} orderings "
-            + ", ".join(f"{counts[v]} {_short(v)}" for v in VERDICTS if counts[v])
-        )
+        several = [f"{counts[v]} {_short(v, counts[v])}" for v in VERDICTS if counts[v]]
+        parts.append(f"of {sum(counts.values())} orderings {', '.join(several)}")
     waiting = sum(cell["status"] != "done" for cell in document["cells"])
-    if waiting:
+    if waiting and document["status"] != NEEDS_IMAGENET:
         parts.append(f"{waiting} of {len(document['cells'])} cells are not done")
+    if document.get("plan"):
+        planned = document["plan"]
+        parts.append(f"the plan: {planned['cells']} cells, {planned['gpu_hours']:,.0f} hours of one A100")
     return "; ".join(parts) or "nothing was run"
 
 
-def _short(verdict: str) -> str:
-    return {"holds": "hold", "open": "are open", "reversed": "are reversed", "one seed": "rest on one seed"}[verdict]
+def _short(verdict: str, count: int) -> str:
+    """
+    >>> _short("open", 1), _short("open", 2)
+    ('is open', 'are open')
+    """
+    be, s = ("is", "s") if count == 1 else ("are", "")
+    return {"holds": f"hold{s}", "one seed": f"rest{s} on one seed"}.get(verdict, f"{be} {verdict}")
 
 
 def _setting(document: Document) -> str:
-    kinds = {"exact": "Exact: nothing is trained.", "full": "As in the paper.", "reduced": "Reduced."}
-    parts = [f"**{kinds.get(document['status'], document['status'])}** `{document['command']}`"]
+    parts = [f"`{document['command']}`"]
     if document["reduced"]:
-        parts += ["Smaller than in the paper:", _list(document["reduced"])]
+        parts += ["Smaller than in the paper, or otherwise:", _list(document["reduced"])]
     if document["departs"]:
         parts += ["Departs from the paper, or had to be chosen:", _list(document["departs"])]
     cells = document["cells"]
-    if cells:
+    if any(cell["status"] == "done" for cell in cells):
         seconds = sum(cell["seconds"] or 0 for cell in cells)
         done = sum(cell["status"] == "done" for cell in cells)
         seeds = sorted({cell["seed"] for cell in cells if cell["status"] == "done"})
         parts.append(
-            f"{done} of {len(cells)} cells done (seeds {', '.join(map(str, seeds)) or 'none'}), {seconds / 3600:.2f} h "
+            f"{done} of {len(cells)} cells done (seeds {_ranges(seeds)}), {seconds / 3600:.2f} h "
             f"of one core; multum {document['versions']['multum']}, torch {document['versions']['torch']}, "
-            f"{document['machine']['processor']}."
+            f"{document['machine']['processor']}. The whole recipe of every row is in the JSON."
         )
+        if any(o.get("differences") is None for o in document["orderings"]):
+            parts.append(KEPT_NOTHING)
     return "\n\n".join(parts)
+
+
+def _ranges(seeds: Sequence[int]) -> str:
+    """
+    >>> _ranges([0, 1, 2, 3]), _ranges([0, 2])
+    ('0 to 3', '0, 2')
+    """
+    if len(seeds) > 1 and [*seeds] == [*range(seeds[0], seeds[-1] + 1)]:
+        return f"{seeds[0]} to {seeds[-1]}"
+    return ", ".join(map(str, seeds))
+
+
+def _plan(plan: Mapping[str, Any]) -> str:
+    rows = [[r["label"], str(r["cells"]), f"{r['params']:,}", f"{r['training'] / 1e15:,.1f}"] for r in plan["rows"]]
+    return (
+        f"The plan, at the paper's own scale: {plan['cells']} cells, about {plan['gpu_hours']:,.0f} hours of one A100 "
+        f"at {plan['gpu_rate']:,.0f} GMAC/s.\n\n"
+        + markdown_table(["row", "cells", "parameters", "training, PMAC"], rows, align="lr")
+    )
 
 
 def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
@@ -110,23 +183,28 @@ def _numbers(lines: Sequence[Mapping[str, Any]], cells: Sequence[Any]) -> str:
     return "\n\n".join(filter(None, [markdown_table(head, body), "Ours: mean ± standard error over seeds.", notes]))
 
 
-def _agreement(document: Document) -> list[str]:
-    parts = [f"{summary(document)[:1].upper()}{summary(document)[1:]}."]
+def _rest(document: Document, shown: int) -> list[str]:
+    """What differs, what failed, and behind a fold all orderings, where the claim shows but some."""
+    parts = []
     wrong = [line for line in (*document["lines"], *document["exact"]) if line["agrees"] is False]
     if wrong:
         named = [f"{x['row']}, {x['column']}: {_ours(x)} here, {x['printed'] or 'a check'} there" for x in wrong]
-        parts += ["What is not the same, for the reasons above:", _list(named)]
+        parts += ["## What is not the same, for the reasons above", _list(named)]
     failed = [cell for cell in document["cells"] if cell["status"] == "failed"]
     if failed:
-        parts += ["What failed:", _list(f"{c['row']}, seed {c['seed']}: {c['reason']}" for c in failed)]
-    orderings = sorted(document["orderings"], key=lambda o: list(VERDICTS).index(o["verdict"]))
-    if orderings:
-        head = ["column", "better in the paper", "worse", "paper's difference", "ours", "95 % interval", "verdict"]
-        parts.append(markdown_table(head, [ordering_cells(o) for o in orderings[:SHOWN]]))
-        if len(orderings) > SHOWN:
-            parts.append(f"{len(orderings) - SHOWN} more are in the JSON.")
-        parts.append(_list(VERDICTS[v] for v in VERDICTS if any(o["verdict"] == v for o in orderings)))
+        parts += ["## What failed", _list(f"{c['row']}, seed {c['seed']}: {c['reason']}" for c in failed)]
+    orderings = document["orderings"]
+    if len(orderings) > shown:
+        fold = f'<details markdown="1">\n<summary>All {len(orderings)} orderings of the paper</summary>'
+        parts += [fold, _orderings(orderings), "</details>"]
     return parts
+
+
+def _orderings(orderings: Sequence[Mapping[str, Any]]) -> str:
+    head = ["column", "better in the paper", "worse", "paper's difference", "ours", "95 % interval", "verdict"]
+    every = sorted(orderings, key=lambda o: [*VERDICTS].index(o["verdict"]))
+    meanings = _list(VERDICTS[v] for v in VERDICTS if any(o["verdict"] == v for o in every))
+    return f"{markdown_table(head, [ordering_cells(o) for o in every])}\n\n{meanings}"
 
 
 def ordering_cells(o: Mapping[str, Any]) -> list[str]:
@@ -180,17 +258,23 @@ def line_cells(line: Mapping[str, Any]) -> list[str]:
 
 
 def write_pages(folder: Path) -> None:
-    """Every page of a folder, and their index, from its JSON; what a person made of it is read from ITEM.note.md."""
-    rows = []
+    """Every page of a folder from its JSON, and the index of all items; what a person makes of one is ITEM.note.md."""
+    rows = {}
     for path in sorted(folder.glob("*/*.json")):
         document, note = json.loads(path.read_text()), path.with_suffix(".note.md")
         if document.get("format") != FORMAT:
             continue
         write_text(path.with_suffix(".md"), page(document, note.read_text() if note.is_file() else ""))
         link = f"[{document['item']}]({document['item']}.md)"
-        rows.append([link, document["number"], document["shows"], document["status"], summary(document)])
-    head = ["item", "in the paper", "shows", "status", "what came out"]
-    write_text(folder / "index.md", f"# Tables and figures that were run\n\n{markdown_table(head, rows)}\n")
+        rows[document["item"]] = [link, document["number"], document["shows"], state(document), summary(document)]
+    for id, item in ITEMS.items():
+        nothing = {"status": item.status, "cells": ()}
+        rows.setdefault(id, [id, item.number, item.shows, state(nothing), f"see `multum reproduce {id} --dry-run`"])
+    head = ["item", "in the paper", "shows", "state", "what came out"]
+    counts = Counter(row[3] for row in rows.values())
+    states = ", ".join(f"{count} {words}" for words, count in counts.most_common())
+    table = markdown_table(head, [rows[id] for id in sorted(rows)])
+    write_text(folder / "index.md", f"# All tables and figures\n\n{len(rows)} items: {states}.\n\n{table}\n")
 
 
 def _list(sentences: Iterable[str]) -> str:

@@ -5,22 +5,23 @@ spare: one network nearly interpolates its training set and is overconfident, an
 as accurate. Outside of that no method can show what the papers say of it. Members are trained as if alone (no
 `reduction`), so that one learning rate means the same for one network and for four.
 
-docs/results/plan.md is written from this file; headlines.py runs it and judges.
+docs/results/plan.md is written from this file and from claims.py; headlines.py runs it and judges. A row's settings and
+seeds are its cells' names: what was run stays valid as long as they stay, and rows are only ever added.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from ..methods import BatchEnsemble, Deep, Hypernet, Masksembles, Method, Mimo, Mixture, Multihead, Packed, Single
 from .base import Row
-from .settings import CPU_RECIPE
+from .settings import CPU_EPOCHS, CPU_RECIPE, CPU_SEEDS
 
 ADAM = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 30, "batch_size": 128}
-TEN, FIVE = tuple(range(10)), tuple(range(5))
+TEN, FIVE, THREE = (tuple(range(n)) for n in (10, 5, 3))
 NASGD = "N = 10, nested averaged SGD"
 
 
@@ -30,28 +31,37 @@ class Regime:
 
     name: str
     title: str
+    why: str
+    rate: float  # GMAC a second of training on one busy core, measured on a few epochs: what the hours are priced by
     rows: tuple[Row, ...]
-    single: str
+    sweeps: tuple[Row, ...] = ()  # no claim is about them: they are points of the papers' curves, beside `rows`
+    single: str = "one network"
     half: str = ""
+    spare: bool = True  # whether it is made to have capacity to spare, and is checked for it
 
+    @property
+    def every(self) -> tuple[Row, ...]:
+        return (*self.rows, *self.sweeps)
 
-@dataclass(frozen=True)
-class Claim:
-    """What a paper says of two methods, and how it is tested.
+    def points(
+        self, labels: Mapping[str, str], by: Mapping[str, str] | None = None, **varied: Mapping[str, Any]
+    ) -> tuple[Row, ...]:
+        """Rows of this regime as rows of an item, on the seeds that all of them have.
 
-    A claim that one is better is confirmed where the whole interval of the difference has its sign. "As good as" is an
-    equivalence: the whole interval must lie within the margin. The margin is also what counts as no difference.
-    """
-
-    says: str
-    source: str
-    printed: str
-    regime: str
-    method: str  # the row that the claim is about
-    other: str  # the row that it is compared with
-    column: str
-    margin: float  # in the column's unit
-    equal: bool = False  # "as good as"
+        Args:
+            labels: the item's labels, and the regime's.
+            by: what methods vary, by name: the field that has its value.
+            varied: what else the item varies, by name: its values by the item's labels.
+        """
+        by_label = {row.label: row for row in self.every}
+        chosen = {label: by_label[theirs] for label, theirs in labels.items()}
+        seeds = tuple(sorted(set.intersection(*({*row.seeds} for row in chosen.values()))))
+        points = []
+        for label, row in chosen.items():
+            fields = {x: row.method.as_dict()[field] for x, field in (by or {}).items()}
+            fields |= {x: values[label] for x, values in varied.items() if label in values}
+            points.append(replace(row, label=label, seeds=seeds, varied=fields))
+        return tuple(points)
 
 
 def _rows(
@@ -81,10 +91,26 @@ def _divided() -> Regime:
         "hypernetwork": (Hypernet(members=4), wide),
         "Deep Ensembles": (Deep(members=4), wide),
     }
-    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 10_000, "ood": ("mnist",), "seeds": TEN}
-    title = "Fashion-MNIST, 10,000 images, MLP of 512 + 512"
-    rows = _rows(methods, ADAM, **common)
-    return Regime(name="R1", title=title, rows=rows, single="one network", half="half width")
+    sweeps: dict[str, Any] = {
+        **{
+            f"Packed-Ensembles ({a}, {m}, {g})": (Packed(members=m, alpha=a, gamma=g, min_channels=least), wide)
+            for a, m, g, least in ((1, 4, 1, 64), (3, 4, 1, 64), (2, 2, 1, 64), (2, 8, 1, 64), (2, 4, 2, 4))
+        },
+        "quarter width": (Single(), "mlp:hidden=128+128"),
+        "thin ensemble, equal beginnings and batches": (Deep(members=4, init="pretrained"), half, {"order": "same"}),
+        "thin ensemble, own beginnings": (Deep(members=4), half, {"order": "same"}),
+        "thin ensemble, own batches": (Deep(members=4, init="pretrained"), half),
+    }
+    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 10_000, "ood": ("mnist",)}
+    return Regime(
+        name="R1",
+        title="Fashion-MNIST, 10,000 images, MLP of 512 + 512",
+        why="A network that interpolates its training set and can be halved: here dividing it costs little.",
+        rate=16.0,
+        rows=_rows(methods, ADAM, seeds=TEN, **common),
+        sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        half="half width",
+    )
 
 
 def _several_inputs() -> Regime:
@@ -100,10 +126,25 @@ def _several_inputs() -> Regime:
         **often,
         "MIMO (M = 3), rho 0.5": (Mimo(members=3, repeats=4, rho=0.5), wide),
     }
-    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 5_000, "ood": ("mnist",), "seeds": TEN}
-    title = "Fashion-MNIST, 5,000 images, MLP of 1024 + 1024"
-    rows = _rows(methods, ADAM, **common)
-    return Regime(name="R2", title=title, rows=rows, single="one network", half="half width")
+    sweeps: dict[str, Any] = {
+        "MIMO (M = 3), rho 1": (Mimo(members=3, repeats=4, rho=1), wide),
+        "MIMO (M = 3), 2 repetitions": (Mimo(members=3, repeats=2), wide),
+        **{
+            f"MIMO (M = {m}), L1 {l1:g}": (Mimo(members=m), wide, {"l1": l1, "weight_decay": 0.0})
+            for m in (1, 3)
+            for l1 in (1e-5, 1e-4)
+        },
+    }
+    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 5_000, "ood": ("mnist",)}
+    return Regime(
+        name="R2",
+        title="Fashion-MNIST, 5,000 images, MLP of 1024 + 1024",
+        why="MIMO asks one network to hold several: twice the width of R1, and half the images.",
+        rate=16.0,
+        rows=_rows(methods, ADAM, seeds=TEN, **common),
+        sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        half="half width",
+    )
 
 
 def _equal_layers() -> Regime:
@@ -119,10 +160,17 @@ def _equal_layers() -> Regime:
         "Deep Ensembles": (Deep(members=4), deep),
         "Deep Ensembles, 3 times the rate": (Deep(members=4), deep, {"lr": 3e-3}),
     }
-    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 10_000, "ood": ("mnist",), "seeds": FIVE}
-    title = "Fashion-MNIST, 10,000 images, MLP of five layers of 256"
-    rows = _rows(methods, ADAM, **common)
-    return Regime(name="R3", title=title, rows=rows, single="one network", half="half width")
+    sweeps: dict[str, Any] = {f"MixtureEnsembles, 1x, M = {m}": (Mixture(members=m, budget=1.0), deep) for m in (2, 8)}
+    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 10_000, "ood": ("mnist",)}
+    return Regime(
+        name="R3",
+        title="Fashion-MNIST, 10,000 images, MLP of five layers of 256",
+        why="MixtureEnsembles mix layers of one shape: four of the five hidden layers share templates.",
+        rate=16.0,
+        rows=_rows(methods, ADAM, seeds=FIVE, **common),
+        sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        half="half width",
+    )
 
 
 def _late_members() -> Regime:
@@ -136,84 +184,116 @@ def _late_members() -> Regime:
         "N = 10, averaged SGD": (ten(nested=False), "wrn-10-1", falling),
         NASGD: (ten(), "wrn-10-1", falling),
     }
-    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 5_000, "ood": ("mnist#test=2000",), "seeds": TEN}
-    title = "Fashion-MNIST, 5,000 images, wrn-10-1"
-    rows = _rows(methods, {**CPU_RECIPE, "epochs": 10}, **common)
-    return Regime(name="R4", title=title, rows=rows, single="one network")
-
-
-REGIMES = {regime.name: regime for regime in (_divided(), _several_inputs(), _equal_layers(), _late_members())}
-
-PACKED = "Packed-Ensembles, Table 1 (ResNet-18, CIFAR-10)"
-MIMO = "MIMO, Table 1 (WRN-28-10, CIFAR-10)"
-MIXTURE = "MixtureEnsembles, Table 1 (WRN-28-10, CIFAR-10)"
-
-CLAIMS = tuple(
-    Claim(*claim)
-    for claim in (
-        (
-            *("Packed-Ensembles are better than one network", PACKED, "NLL 0.178 against 0.238"),
-            *("R1", "Packed-Ensembles", "one network", "NLL", 0.01),
-        ),
-        (
-            *("Packed-Ensembles are better calibrated than one network", PACKED, "ECE 0.7 % against 3.5 %"),
-            *("R1", "Packed-Ensembles", "one network", "ECE (%)", 0.5),
-        ),
-        (
-            *("Packed-Ensembles detect OOD data better than one network", PACKED, "AUROC 91.3 % against 89.7 %"),
-            *("R1", "Packed-Ensembles", "one network", "AUC", 1.0),
-        ),
-        (
-            *("Packed-Ensembles are as accurate as Deep Ensembles", PACKED, "94.3 % against 95.1 %"),
-            *("R1", "Packed-Ensembles", "Deep Ensembles", "Accuracy", 1.0, True),
-        ),
-        (
-            *("Packed-Ensembles equal the same thin networks trained alone", "Packed-Ensembles, Figure 3", "in words"),
-            *("R1", "Packed-Ensembles", "thin ensemble", "NLL", 0.01, True),
-        ),
-        (
-            *("BatchEnsemble is better than one network", MIMO, "NLL 0.143 against 0.159"),
-            *("R1", "BatchEnsemble", "one network", "NLL", 0.01),
-        ),
-        (
-            *("Masksembles are better than one network", PACKED, "NLL 0.188 against 0.238"),
-            *("R1", "Masksembles", "one network", "NLL", 0.01),
-        ),
-        (
-            *("MIMO is better than one network", MIMO, "NLL 0.123 against 0.159"),
-            *("R2", "MIMO (M = 3)", "one network", "NLL", 0.01),
-        ),
-        (
-            *("MIMO is better than one network trained for as many steps", MIMO, "not printed"),
-            *("R2", "MIMO (M = 3)", "one network, 4 times the epochs", "NLL", 0.01),
-        ),
-        (
-            *("MIMO's subnetworks disagree more than heads on one body", "MIMO, Figure 4, right", "drawn"),
-            *("R2", "MIMO (M = 3)", "multihead (M = 3)", "Disagreement", 0.01),
-        ),
-        (
-            *("Batch repetition helps MIMO", "MIMO, Figure 6", "drawn"),
-            *("R2", "MIMO (M = 3)", "MIMO (M = 3), no repetition", "Accuracy", 0.5),
-        ),
-        (
-            "MixtureEnsembles with one network's parameters are better than BatchEnsemble",
-            *(MIXTURE, "NLL 0.120 against 0.143"),
-            *("R3", "MixtureEnsembles, 1x", "BatchEnsemble", "NLL", 0.01),
-        ),
-        (
-            "MixtureEnsembles with three networks' parameters are as accurate as Deep Ensembles",
-            *(MIXTURE, "96.6 % against 96.6 %"),
-            *("R3", "MixtureEnsembles, 3.3x", "Deep Ensembles", "Accuracy", 1.0, True),
-        ),
-        (
-            "Ten members of a hypernetwork are more accurate than one",
-            *("Hypernetworks, Table 1 (WRN-28-10, Fashion-MNIST)", "95.80 % against 95.56 %"),
-            *("R4", NASGD, "N = 1", "Accuracy", 0.5),
-        ),
-        (
-            "Nested steps are better than plain ones",
-            *("Hypernetworks, Table 2 (constant rate, Fashion-MNIST)", "94.87 % against 91.12 %"),
-            *("R4", NASGD, "N = 10, averaged SGD", "Accuracy", 0.5),
-        ),
+    sweeps: dict[str, Any] = {
+        "sigma 0": (ten(sigma=0), "wrn-10-1", falling),
+        "sigma 1": (ten(sigma=1), "wrn-10-1", falling),
+        "born after 0.8 of the epochs": (ten(birth_epoch=0.8), "wrn-10-1", falling),
+        "N = 5": (ten(members=5), "wrn-10-1", falling),
+        "compression 2": (ten(compression=2), "wrn-10-1", falling),
+    }
+    common: dict[str, Any] = {"data": "fashion_mnist", "examples": 5_000, "ood": ("mnist#test=2000",)}
+    recipe = {**CPU_RECIPE, "epochs": 10}
+    return Regime(
+        name="R4",
+        title="Fashion-MNIST, 5,000 images, wrn-10-1",
+        why="Hypernetworks generate convolutions. Norms are each member's own: shared statistics decide nothing.",
+        rate=16.0,
+        rows=_rows(methods, recipe, seeds=TEN, **common),
+        sweeps=_rows(sweeps, recipe, seeds=THREE, **common),
+        spare=False,
     )
-)
+
+
+def _first_grid() -> Regime:
+    """The first CIFAR-10 grid, whose losses were reduced as in each paper's code, with members trained as if alone."""
+    wide, half = "wrn-10-1", "wrn-10-1:thin=0.5"
+    methods: dict[str, Any] = {
+        "one network": (Single(), wide),
+        "half width": (Single(), half),
+        "Packed-Ensembles": (Packed(members=4, alpha=2), wide),
+        "thin ensemble": (Deep(members=4), half),
+        "BatchEnsemble": (BatchEnsemble(members=4), wide),
+    }
+    ladder: dict[str, Any] = {
+        f"{label}, 2.5 times the rate": (*methods[label], {"lr": 0.125})
+        for label in ("one network", "Packed-Ensembles")
+    }
+    common: dict[str, Any] = {"data": "cifar10", "examples": 10_000, "ood": ("svhn",), "seeds": CPU_SEEDS}
+    recipe = {**CPU_RECIPE, "epochs": CPU_EPOCHS["cifar10"]}
+    return Regime(
+        name="R0",
+        title="CIFAR-10, 10,000 images, wrn-10-1, five epochs",
+        why="The rows of the first grid whose losses were averaged over members, with members trained as if alone, "
+        "and the rows that they are compared with: what is left of the reversals. Deep Ensembles and MIMO were summed "
+        "there already. A narrow, barely trained network has nothing to spare. The rate is the grid's, 0.05; a second "
+        "one tells whether it is unfair to either.",
+        rate=20.0,
+        rows=_rows(methods, recipe, **common),
+        sweeps=_rows(ladder, recipe, **common),
+        half="half width",
+        spare=False,
+    )
+
+
+def _convolutions() -> Regime:
+    """Methods that share or divide one convolutional network."""
+    wide, half = "small-resnet", "small-resnet:thin=0.5"
+    methods: dict[str, Any] = {
+        "one network": (Single(), wide),
+        "half width": (Single(), half),
+        "Packed-Ensembles": (Packed(members=4, alpha=2), wide),
+        "thin ensemble": (Deep(members=4), half),
+        "BatchEnsemble": (BatchEnsemble(members=4), wide),
+        "Deep Ensembles": (Deep(members=4), wide),
+    }
+    common: dict[str, Any] = {"data": "cifar10", "examples": 5_000, "ood": ("svhn#test=5000",), "seeds": FIVE}
+    return Regime(
+        name="R5",
+        title="CIFAR-10, 5,000 images, small-resnet",
+        why="R1 with convolutions and batch norms. small-resnet has the parameters of wrn-10-2 (309,000 and 304,000) "
+        "at a fourteenth of its mult-adds; with wrn-10-2 and 10,000 images the regime would take days. Flips are the "
+        "only augmentation, so that thirty epochs nearly interpolate. Masksembles are in R1, MixtureEnsembles in R3.",
+        rate=17.0,
+        rows=_rows(methods, {**ADAM, "lr": 2e-3, "batch_size": 64, "flip": True}, **common),
+        half="half width",
+    )
+
+
+# As TabM's example: rate 2e-3, decay 3e-4, batches of 256, gradients clipped at 1, an end after 16 epochs without gain.
+TABM = {**ADAM, "lr": 2e-3, "weight_decay": 3e-4, "batch_size": 256, "schedule": "constant", "clip": 1.0}
+TABM |= {"epochs": 50, "patience": 16}
+
+
+def _table(name: str, data: str, title: str, rate: float, rows: int, seeds: tuple[int, ...]) -> Regime:
+    """TabM's protocol on one table; its package's own numbers stand beside, in compare.json."""
+    methods: dict[str, Method] = {
+        "one network": Single(),
+        "Packed-Ensembles": Packed(members=4, alpha=2),
+        "BatchEnsemble": BatchEnsemble(members=4),
+        "Deep Ensembles": Deep(members=4),
+    }
+    chosen: dict[str, Any] = {label: (method, "tabular-mlp") for label, method in [*methods.items()][:rows]}
+    why = (
+        "TabM's optimizer, batches and early stopping (a tenth of the training part is held out for it), multum's "
+        "network for tables: three layers of 256, numbers encoded piecewise linearly. BatchEnsemble is TabM but for "
+        "its members, 4 instead of 32, and for its initialisation; the `tabm` package with layers of 256 stands beside "
+        "(compare.json, peers)."
+    )
+    return Regime(
+        name=name, title=title, why=why, rate=rate, rows=_rows(chosen, TABM, data=data, seeds=seeds), spare=False
+    )
+
+
+REGIMES = {
+    regime.name: regime
+    for regime in (
+        _divided(),
+        _several_inputs(),
+        _equal_layers(),
+        _late_members(),
+        _first_grid(),
+        _convolutions(),
+        _table("R6", "adult", "adult, 32,561 rows", 22.0, 3, THREE),
+        _table("R7", "california_housing", "california_housing, 16,512 rows", 6.0, 4, FIVE),
+    )
+}

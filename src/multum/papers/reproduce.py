@@ -7,24 +7,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
+from matplotlib.figure import Figure as Drawing
 
 from ..data.sources import load_data, load_examples
 from ..errors import ConfigError, DataError
 from ..figures.figure import png, svg
-from ..files import locked, plain, prepare_folder, write_json
+from ..files import locked, plain, prepare_folder, read_json, write_json
 from ..runs.cells import Cell, Outcome, is_done
 from ..runs.machine import machine, versions
 from ..runs.pool import Runner, run_cells, runner_for
 from . import find
 from .base import NEEDS_IMAGENET, Item, Run
 from .charts.drawings import ordering_chart
+from .counting import plan
 from .exact import exact, has_exact
 from .headlines import NAME as HEADLINES
 from .headlines import headlines
-from .measured import Trained, lines, orderings
-from .pages import write_pages
-from .results import Extra, Picture, Result
+from .measured import Trained, lines, orderings, settings_of
+from .pages import claims, write_pages
+from .results import Extra, Result
 
 CELLS = "cells"  # the folder that all items share: a cell is trained once
 
@@ -45,7 +48,8 @@ def reproduce(
 ) -> dict[str, Any]:
     """Run or resume an item and write its JSON, its page and its figures; returns the content of the JSON.
 
-    Cells lie in `out/cells`, are shared between items, and are never trained twice.
+    Cells lie in `out/cells`, are shared between items, and are never trained twice. Where none of an item is there, but
+    the JSON in `pages` is of the same rows and all of them were run, page and charts are made again from it.
 
     Args:
         item: a name, as `multum reproduce --list` gives them, or "headlines" for the papers' main claims.
@@ -71,25 +75,75 @@ def reproduce(
             "plan with --dry-run, what needs no training with --gather, or run it there with --scale paper"
         )
     prepare_folder(out)
-    result = (
-        _exact(chosen, out)
-        if chosen.status == "exact"
-        else _trained(chosen, run, out, None if gather else runner, threads, progress)
-    )
-    document = plain(
-        {
-            "command": f"multum reproduce {item}" + ("" if scale == "cpu" else f" --scale {scale}"),
-            "versions": versions(),
-            "machine": machine(),
-            "paper": chosen.title,
-            "number": chosen.number,
-            "shows": chosen.shows,
-            "status": chosen.status,
-            **result.document(),
-        }
-    )
-    _write(document, result.pictures, Path(pages or out))
+    place = Path(pages or out)
+    earlier = _earlier(place, chosen, run)
+    if chosen.status == "exact":
+        result = _exact(chosen, out)
+    elif _is_elsewhere(earlier, run, out / CELLS, gather):
+        return _again(chosen, run, earlier, out, place)
+    else:
+        result = _trained(chosen, run, out, None if gather else runner, threads, progress)
+    document = plain({**_head(chosen, scale), "versions": versions(), "machine": machine(), **result.document()})
+    if chosen.status == NEEDS_IMAGENET and scale == "cpu":
+        document["plan"] = plain(plan(chosen.run("paper")).document())
+    if earlier and _but_for_the_machine(earlier) == _but_for_the_machine(document):
+        document = earlier
+    _write(document, {name: picture.drawing for name, picture in result.pictures.items()}, place)
     return document
+
+
+def _head(item: Item, scale: str) -> dict[str, Any]:
+    return {
+        "command": f"multum reproduce {item.id}" + ("" if scale == "cpu" else f" --scale {scale}"),
+        "paper": item.title,
+        "number": item.number,
+        "shows": item.shows,
+        "status": item.status,
+    }
+
+
+def _but_for_the_machine(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in ("versions", "machine")}
+
+
+def _earlier(pages: Path, item: Item, run: Run) -> dict[str, Any]:
+    """The document that lies in the folder of pages, if it is of the same rows and seeds; nothing otherwise."""
+    file = pages / f"{item.id}.json"
+    document = read_json(file) if file.is_file() else {}
+    trained = () if item.status == "exact" else run.rows
+    cells = [(cell["row"], cell["seed"]) for cell in document.get("cells", ())]
+    same = document.get("rows", {}) == plain({row.label: settings_of(row) for row in trained})
+    same = same and cells == [(row.label, seed) for row in trained for seed in row.seeds]
+    return document if same and document.get("scale") == run.scale else {}
+
+
+def _is_elsewhere(earlier: Mapping[str, Any], run: Run, folder: Path, gather: bool) -> bool:
+    """Whether the cells of a document were run, all of them or (to gather) some, and none of them is in the folder."""
+    done = [cell["status"] == "done" for cell in earlier.get("cells", ())]
+    enough = any(done) if gather else bool(done) and all(done)
+    return enough and not any(is_done(cell, folder) for cell in run.cells())
+
+
+def _again(item: Item, run: Run, earlier: Mapping[str, Any], out: Path, pages: Path) -> dict[str, Any]:
+    """The page and the charts once more, from the numbers of a document whose cells are elsewhere."""
+    kept = {name: _frame(picture["numbers"]) for name, picture in earlier["pictures"].items()}
+    pictures = item.chart(Trained(run, out / CELLS, {}, {}, kept)) if item.chart else {}
+    said = {name: {"title": p.title, "caption": p.caption} for name, p in pictures.items()}
+    document = {
+        **earlier,
+        **_head(item, run.scale),
+        **plain({"reduced": run.reduced, "departs": run.departs, "headline": run.pairs}),
+        "pictures": {name: {**picture, **said.get(name, {})} for name, picture in earlier["pictures"].items()},
+    }
+    _write(document, {name: picture.drawing for name, picture in pictures.items()}, pages)
+    return document
+
+
+def _frame(numbers: Mapping[str, list[Any]]) -> pd.DataFrame:
+    """A picture's numbers as they were, None where a number was not finite."""
+    frame = pd.DataFrame(dict(numbers))
+    numeric = [name for name, every in numbers.items() if not any(isinstance(x, str) for x in every) and None in every]
+    return frame.astype(dict.fromkeys(numeric, float))
 
 
 def _exact(item: Item, out: Path) -> Result:
@@ -122,7 +176,7 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
 
     extra = item.extra(trained) if item.extra else Extra()
     pictures = {**extra.pictures, **(item.chart(trained) if item.chart else {})}
-    result = Result(
+    return Result(
         item.id,
         (*lines(trained), *extra.lines),
         exact=exact(item).lines if has_exact(item) else (),
@@ -130,10 +184,11 @@ def _trained(item: Item, run: Run, out: Path, runner: Runner | None, threads: in
         reduced=run.reduced,
         scale=run.scale,
         orderings=(*orderings(trained), *extra.orderings),
+        pictures=pictures,
         cells=tuple(_cells(trained)),
+        rows={row.label: settings_of(row) for row in run.rows},
+        headline=run.pairs,
     )
-    forest = ordering_chart(result)
-    return replace(result, pictures={**pictures, **({} if forest is None else {"orderings": forest})})
 
 
 def _check_data(run: Run, waiting: Sequence[Cell]) -> None:
@@ -166,13 +221,14 @@ def _cells(trained: Trained) -> list[dict[str, Any]]:
     return cells
 
 
-def _write(document: Mapping[str, Any], pictures: Mapping[str, Picture], pages: Path) -> None:
+def _write(document: Mapping[str, Any], drawings: Mapping[str, Drawing], pages: Path) -> None:
     """Figures, JSON, and all pages with their index, so that notes written since are on them."""
     place = pages / document["item"]
     prepare_folder(place.parent)
-    for name, picture in pictures.items():
+    forest = ordering_chart(claims(document)) if document["headline"] else None
+    for name, drawing in {**drawings, **({} if forest is None else {"orderings": forest})}.items():
         stem = f"{place.name}-{name}" if name else place.name
-        place.with_name(f"{stem}.png").write_bytes(png(picture.drawing))
-        place.with_name(f"{stem}.svg").write_text(svg(picture.drawing))
+        place.with_name(f"{stem}.png").write_bytes(png(drawing))
+        place.with_name(f"{stem}.svg").write_text(svg(drawing))
     write_json(place.with_suffix(".json"), document)
     write_pages(pages)

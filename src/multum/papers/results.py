@@ -18,6 +18,7 @@ from ..metrics.statistics import over_seeds, paired_t
 FOLDER = Path(__file__).with_name("printed")
 FORMAT = 1  # of the documents
 DIGITS = 5  # of a picture's numbers
+CUT = "cut off, not rounded"
 # Columns where less is better.
 LOWER = {
     "NLL",
@@ -62,10 +63,20 @@ class Printed:
     def digits(self) -> int:
         return len(self.text.partition("±")[0].partition(".")[2])
 
+    def agreement(self, ours: float) -> str:
+        """How ours becomes the printed number, "rounded" or "cut off" at its digits; "" where it does not.
+
+        >>> Printed("36.492").agreement(36.4918), Printed("36.492").agreement(36.4928), Printed("1.5").agreement(1.4)
+        ('rounded', 'cut off', '')
+        """
+        unit = 10.0**-self.digits
+        if abs(round(ours, self.digits) - self.value) < unit / 4:
+            return "rounded"
+        return "cut off" if -1e-9 <= ours - self.value < unit else ""
+
     def agrees(self, ours: float) -> bool:
         """Whether ours, rounded or cut off at the printed digits, is the printed number."""
-        unit = 10.0**-self.digits
-        return abs(round(ours, self.digits) - self.value) < unit / 4 or -1e-9 <= ours - self.value < unit
+        return bool(self.agreement(ours))
 
 
 Table: TypeAlias = Mapping[str, Mapping[str, Printed]]  # by row, then by column
@@ -94,7 +105,8 @@ def read(paper: str) -> tuple[dict[str, Table], dict[str, Remarks], dict[str, tu
 
     They are in printed/PAPER.txt. A table is `# name`, its columns apart by commas, and its rows, `row | number number
     ...`, with - where there is none. A name that comes again adds rows with other columns. `! row | column | remark`
-    says why a printed cell is off, and `~ sentence` what is not done as in the paper, and why.
+    says why a printed cell is off, where {ours} and {off}, the difference, stand for computed numbers, and `~ sentence`
+    what is not done as in the paper, and why.
 
     >>> read("mimo")[0]["Footnote 2"]["ResNet28-10"]["Params (M)"].text
     '36.479'
@@ -131,6 +143,7 @@ class Line:
     remark: str = ""
     error: float | None = None  # standard error over seeds
     seeds: int | None = None  # how many; None: nothing was trained
+    values: Sequence[float] | None = None  # of every seed
 
     @property
     def difference(self) -> float | None:
@@ -152,7 +165,7 @@ def line_over_seeds(
 ) -> Line:
     """The mean of a number of every seed, with its error."""
     mean, error = mean_and_error(values)
-    return Line(row, column, mean, printed, remark=remark, error=error, seeds=len(values))
+    return Line(row, column, mean, printed, remark=remark, error=error, seeds=len(values), values=list(values))
 
 
 @dataclass(frozen=True)
@@ -167,6 +180,7 @@ class Ordering:
     low: float | None  # 95 % interval of ours over seeds, paired
     high: float | None
     lower: bool = False  # whether less is better
+    differences: Sequence[float] | None = None  # of every seed, which the interval comes from
 
     @property
     def verdict(self) -> str:
@@ -205,10 +219,11 @@ def compared(
     lower = column in LOWER if lower is None else lower
     seeds = sorted(values[0].keys() & values[1].keys())
     a, b = (torch.tensor([own[seed] for seed in seeds], dtype=torch.float64) for own in values)
+    differences = (a - b).tolist()
     if len(seeds) < 2:
-        return [Ordering(column, better, worse, paper, float(a - b), None, None, lower)] if seeds else []
+        return [Ordering(column, better, worse, paper, differences[0], None, None, lower, differences)] if seeds else []
     test = paired_t(a, b)
-    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high, lower)]
+    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high, lower, differences)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -243,6 +258,8 @@ class Result:
     orderings: tuple[Ordering, ...] = ()
     pictures: Mapping[str, Picture] = field(default_factory=dict)  # by the end of its file's name, "" for the first
     cells: Sequence[Mapping[str, Any]] = ()  # what was trained: row, seed, folder, status, reason, seconds, examples
+    rows: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # the whole settings of each row's cells
+    headline: Sequence[Sequence[str]] = ()  # the pairs of rows that the paper is about
 
     @property
     def unexplained(self) -> tuple[Line, ...]:
@@ -266,5 +283,7 @@ class Result:
                 name: {"title": p.title, "caption": p.caption, "numbers": p.numbers.to_dict("list")}
                 for name, p in self.pictures.items()
             },
+            "headline": [list(pair) for pair in self.headline],
+            "rows": {label: dict(settings) for label, settings in self.rows.items()},
             "cells": [dict(cell) for cell in self.cells],
         }

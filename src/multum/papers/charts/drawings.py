@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,13 +17,12 @@ from ...figures.forest import LINE, Mark, draw_forest, finite, mark_handle
 from ...figures.formats import count
 from ...figures.palette import HUES, MUTED, PAPER, drawing, look
 from ...figures.panels import PERCENT, ROUND, axes_at, canvas, heading, log_axis, text_width
-from ..results import VERDICTS, Ordering, Picture, Result
+from ..results import VERDICTS
+from ..speed import RELATIVE
 from .panels import WIDTH
 
-MOST = 24  # lines that one figure takes
-HEAD, FOOT = 26, 26  # CSS pixels: the title of a panel, its ticks
+HEAD, FOOT = 26, 44  # CSS pixels: the title of a panel; its ticks and what they count
 COLOURS = {"holds": HUES[2], "open": MUTED, "reversed": HUES[3], "one seed": MUTED}
-ORDERED = ("paper", "ours", "low", "high")  # numbers of an ordering
 HEIGHT, LARGEST = 430, 34  # CSS pixels of circles: the drawing, and the largest one's radius
 LEFT, RIGHT, BELOW, ABOVE = 58, 16, 46, 44
 
@@ -44,43 +41,44 @@ class Grove:
     title: str
     marks: Sequence[Compared]
     share: bool = False
+    along: str = ""  # under the axis
+
+    def limit(self) -> float | None:
+        """Where the axis ends on both sides, if one interval alone is so long that all others would be dots."""
+        reach = sorted(
+            max(abs(end) for end in (mark.low, mark.high, mark.value) if end is not None) for mark in self.marks
+        )
+        return 1.3 * reach[-2] if len(reach) > 3 and reach[-1] > 2 * reach[-2] else None
 
 
-def ordering_chart(result: Result) -> Picture | None:
-    """Our differences where the paper's numbers have an order, coloured by whether it holds; None without any."""
-    shown = _spread(result.orderings)
-    if not shown:
+def ordering_chart(orderings: Sequence[Mapping[str, Any]]) -> Drawing | None:
+    """Our differences where the paper has an order, as in the table, coloured by whether it holds; None without any."""
+    if not orderings:
         return None
+    columns: dict[str, list[Mapping[str, Any]]] = {}
+    for o in orderings:
+        columns.setdefault(o["column"], []).append(o)
     groves = []
-    for column, own in _by_column(shown).items():
-        marks = []
-        for o in own:
-            sign = -1.0 if o.lower else 1.0
-            ends = sorted(sign * end for end in (o.low, o.high) if end is not None)
-            low, high = ends if len(ends) == 2 else (None, None)
-            single = o.verdict == "one seed"
-            label = f"{o.better} over {o.worse}"
-            marks.append(Compared(label, sign * o.ours, low, high, COLOURS[o.verdict], filled=not single))
-        groves.append(Grove(column, marks))
-    verdicts = [verdict for verdict in VERDICTS if any(o.verdict == verdict for o in shown)]
+    for column, own in columns.items():
+        marks = [
+            Compared(
+                f"{o['better']} - {o['worse']}",
+                o["ours"],
+                o["low"],
+                o["high"],
+                COLOURS[o["verdict"]],
+                o["low"] is not None,
+                o["paper"],
+            )
+            for o in own
+        ]
+        better = "less" if own[0]["lower"] else "more"
+        groves.append(Grove(column, marks, along=f"difference of the two, {better} is better"))
+    verdicts = [verdict for verdict in VERDICTS if any(o["verdict"] == verdict for o in orderings)]
     handles = [mark_handle(verdict, COLOURS[verdict], verdict != "one seed") for verdict in verdicts]
-    caption = (
-        "Each line is a pair of which the paper says that the first is better: our difference, paired by seed, with "
-        "its 95 % interval, drawn so that right of the line at 0 is the paper's order, and left of it the other."
-    )
-    if len(shown) < len(result.orderings):
-        caption += f" Shown are {len(shown)} of {len(result.orderings)} pairs: those farthest apart in the paper."
-    numbers = pd.DataFrame(
-        {
-            **{name: [getattr(o, name) for o in shown] for name in ("column", "better", "worse")},
-            **{name: pd.Series([getattr(o, name) for o in shown], dtype=float) for name in ORDERED},
-            "verdict": [o.verdict for o in shown],
-        }
-    )
-    title = (
-        f"Orderings of the paper: {sum(o.verdict == 'holds' for o in result.orderings)} of {len(result.orderings)} hold"
-    )
-    return Picture(title, caption, _forest(groves, handles), numbers)
+    if any(o["paper"] is not None for o in orderings):
+        handles.append(mark_handle("the paper's", HUES[1], False, "D"))
+    return _forest(groves, handles)
 
 
 def regression_forest(numbers: pd.DataFrame) -> Drawing:
@@ -92,27 +90,12 @@ def regression_forest(numbers: pd.DataFrame) -> Drawing:
         for line in own.itertuples():
             low, high, paper = map(finite, (line.low, line.high, line.paper))
             marks.append(Compared(str(line.data), line.difference, low, high, HUES[0], paper=paper))
-        groves.append(Grove(titles[str(measure)], marks, share=measure == "rmse"))
+        along = "difference, over DE's mean" if measure == "rmse" else "difference in nats"
+        groves.append(
+            Grove(titles[str(measure)], marks, share=measure == "rmse", along=f"{along}; less is better for PE")
+        )
     handles = [mark_handle("ours, 95 % over splits", HUES[0], True), mark_handle("the paper's", HUES[1], False, "D")]
     return _forest(groves, handles)
-
-
-def _spread(orderings: Sequence[Ordering]) -> list[Ordering]:
-    """So many as fit, each column in its turn: what is said in words, then the farthest apart; in their order."""
-
-    def apart(o: Ordering) -> float:
-        return math.inf if o.paper is None else abs(o.paper)
-
-    ranked = [sorted(own, key=apart, reverse=True) for own in _by_column(orderings).values()]
-    chosen = [o for turn in itertools.zip_longest(*ranked) for o in turn if o is not None][:MOST]
-    return [o for o in orderings if any(o is other for other in chosen)]
-
-
-def _by_column(orderings: Sequence[Ordering]) -> dict[str, list[Ordering]]:
-    columns: dict[str, list[Ordering]] = {}
-    for o in orderings:
-        columns.setdefault(o.column, []).append(o)
-    return columns
 
 
 def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
@@ -133,6 +116,15 @@ def _forest(groves: Sequence[Grove], handles: Sequence[Line2D]) -> Drawing:
                     axes.plot(mark.paper, y, "D", color=HUES[1], mfc=PAPER, ms=6, mew=1.4, zorder=2.5)
             axes.axvline(0, color=MUTED, lw=1, zorder=1)
             axes.margins(x=0.06)
+            limit = grove.limit()
+            if limit is not None:
+                axes.set_xlim(-limit, limit)
+                for y, mark in enumerate(grove.marks):
+                    for end, arrow in ((mark.low, "<"), (mark.high, ">")):
+                        if end is not None and abs(end) > limit:
+                            edge = (-0.985 if arrow == "<" else 0.985) * limit
+                            axes.plot(edge, y, arrow, color=mark.colour, ms=8, clip_on=False, zorder=4)
+            axes.set_xlabel(grove.along, size=10, color=MUTED)
             axes.xaxis.set_major_locator(MaxNLocator(7, steps=ROUND))
             if grove.share:
                 axes.xaxis.set_major_formatter(PERCENT)
@@ -151,7 +143,7 @@ def circles_chart(numbers: pd.DataFrame) -> Drawing:
     axes = axes_at(figure, LEFT, BELOW, *inside)
     radii = circle_radii(numbers["params"], LARGEST)
     _limits(axes, numbers, inside)
-    columns = (numbers[name] for name in ("row", "images per second", "accuracy", "accuracy error"))
+    columns = (numbers[name] for name in ("row", RELATIVE, "accuracy", "accuracy error"))
     drawn = [
         Circle(name, x, y, radius, look(i), error)
         for i, (radius, name, x, y, error) in enumerate(zip(radii, *columns, strict=True))
@@ -159,7 +151,7 @@ def circles_chart(numbers: pd.DataFrame) -> Drawing:
     draw_circles(axes, drawn, above=15)
     figure.text(6 / WIDTH, 1 - 10 / HEIGHT, "accuracy", size=11, color=MUTED, va="center")
     middle = (LEFT + inside[0] / 2) / WIDTH
-    figure.text(middle, 5 / HEIGHT, "images per second, log scale", size=11, color=MUTED, ha="center")
+    figure.text(middle, 5 / HEIGHT, "images per second, one network: 1; log scale", size=11, color=MUTED, ha="center")
     most = numbers["params"].max()
     words = f"the largest circle: {count(most)} parameters"
     figure.text(1 - 8 / WIDTH, 1 - 10 / HEIGHT, words, size=10, color=MUTED, ha="right", va="center")
@@ -168,10 +160,10 @@ def circles_chart(numbers: pd.DataFrame) -> Drawing:
 
 def _limits(axes: Axes, numbers: pd.DataFrame, inside: tuple[float, float]) -> None:
     """Room for the largest circle, and for names."""
-    low, high = numbers["images per second"].min(), numbers["images per second"].max()
+    low, high = numbers[RELATIVE].min(), numbers[RELATIVE].max()
     room = LARGEST + 24
     spread = max(high / low, 2.0) ** (room / (inside[0] - 2 * room))
-    log_axis(axes, "x", low / spread, high * spread, lambda rate: f"{rate:,.0f}")
+    log_axis(axes, "x", low / spread, high * spread, lambda rate: f"{rate:.2g}")
     error = numbers["accuracy error"].fillna(0)
     low, high = (numbers["accuracy"] - error).min(), (numbers["accuracy"] + error).max()
     margin = max(high - low, 0.004) * room / (inside[1] - 2 * room)

@@ -6,20 +6,22 @@ what is not done.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeAlias
 
 import pandas as pd
 from matplotlib.figure import Figure as Drawing
 
 from ...data.corruptions import SEVERITIES
-from ...metrics.speed import compare_speed
 from ...metrics.statistics import over_seeds
 from ...training.recipe import Recipe
 from ..base import Row
 from ..exact import divergences, nested_steps
 from ..measured import Trained
 from ..results import Picture
+from ..speed import BATCH, RELATIVE, relative_rates
 from .drawings import circles_chart, regression_forest
 from .panels import BARS, MEASURES, Measure, Panel, Point, bars, boxes, curves, gathered, measured, training_curves
 
@@ -27,7 +29,7 @@ Chart: TypeAlias = Callable[[Trained], dict[str, Picture]]
 
 BOXES = "A box is the middle half of the settings, its line their median; dots are the settings."
 MOST_CURVES = 7  # more of them are not told apart
-BATCH, ROUNDS, WARMUP = 128, 5, 1  # of the speeds behind the circles
+REGRESSION = ("data", "measure", "PE", "DE", "difference", "low", "high", "splits", "paper")  # columns
 
 
 def together(*charts: Chart) -> Chart:
@@ -47,9 +49,16 @@ def named(*parts: str, by: str = ", ") -> str:
 
 
 def picture(
-    title: str, caption: str, drawn: Drawing | None, numbers: pd.DataFrame, name: str = ""
+    trained: Trained,
+    title: str,
+    caption: str,
+    draw: Callable[[pd.DataFrame], Drawing | None],
+    numbers: pd.DataFrame,
+    name: str = "",
 ) -> dict[str, Picture]:
-    """A picture by its name, if anything could be drawn."""
+    """A picture by its name, if anything can be drawn of its numbers, or of those that were kept of it."""
+    numbers = trained.kept.get(name, numbers)
+    drawn = None if numbers.empty else draw(numbers)
     return {} if drawn is None else {name: Picture(title, caption, drawn, numbers)}
 
 
@@ -96,11 +105,14 @@ def sweep(
             numbers = gathered(trained, x, points)
             if not single_points and not numbers.empty:
                 numbers = numbers[numbers.groupby("curve")[x].transform("nunique") > 1].reset_index(drop=True)
-            panels = [Panel(numbers, x, m, along or (f"{x}, log scale" if log else x), log=log) for m in measures]
-            many = boxed and not numbers.empty and numbers["curve"].nunique() > MOST_CURVES
-            drawn = boxes(panels) if many else curves(panels)
+            many = boxed and len({point.curve for point in points}) > MOST_CURVES
+
+            def draw(numbers: pd.DataFrame, many: bool = many) -> Drawing | None:
+                panels = [Panel(numbers, x, m, along or (f"{x}, log scale" if log else x), log=log) for m in measures]
+                return boxes(panels) if many else curves(panels)
+
             caption = f"{text} {BOXES if many else BARS}"
-            every |= picture(named(title, data), caption, drawn, numbers, named(name, data, by="-"))
+            every |= picture(trained, named(title, data), caption, draw, numbers, named(name, data, by="-"))
         return every
 
     return chart
@@ -113,21 +125,23 @@ def _beside(row: Row, x: str) -> str:
 
 
 def circles(trained: Trained) -> dict[str, Picture]:
-    """Figure 1. Speeds are measured here and now, on the networks of the first seed that is done."""
+    """Figure 1, with the relative speeds of Table 8: one quantity, measured in one way."""
     numbers = _by_row(trained, "accuracy", "params").drop(columns="params error", errors="ignore")
-    if numbers.empty:
-        return {}
-    opened = {label: trained.open(label) for label in numbers["row"]}
-    example = next(data.example(BATCH) for _, data in opened.values())
-    networks = {label: ensemble for label, (ensemble, _) in opened.items()}
-    speeds = compare_speed(networks, example, batch_sizes=(BATCH,), rounds=ROUNDS, warmup=WARMUP)
-    rates = {speed.name: speed.throughput for speed in speeds.rows}
-    numbers.insert(1, "images per second", [rates[label] for label in numbers["row"]])
+    if not numbers.empty:
+        rates = relative_rates(trained, [*numbers["row"]]).get(BATCH, {})
+        means = [over_seeds(rates[label]).mean if label in rates else math.nan for label in numbers["row"]]
+        numbers.insert(1, RELATIVE, means)
     caption = (
         "Up and to the right is better. A circle's area is the number of parameters, a bar one standard error over "
-        f"seeds. Images per second are of this machine ({speeds.rows[0].device}), in batches of {BATCH}."
+        f"seeds. Images per second, in batches of {BATCH}, are relative to one network on this CPU, as in Table 8; a "
+        "method whose speed was not measured is left out."
     )
-    return picture("Accuracy against speed", caption, circles_chart(numbers), numbers)
+    return picture(trained, "Accuracy against speed", caption, _circles, numbers)
+
+
+def _circles(numbers: pd.DataFrame) -> Drawing | None:
+    measured = numbers.dropna(subset=[RELATIVE])
+    return None if measured.empty else circles_chart(measured)
 
 
 def divergence_chart(trained: Trained) -> dict[str, Picture]:
@@ -138,14 +152,20 @@ def divergence_chart(trained: Trained) -> dict[str, Picture]:
     points["curve"] = points["name"] + points["sigma"].map(", sigma = {:g}".format)
     points = points.sort_values("curve", kind="stable", ignore_index=True)
     numbers = points[["curve", "p", "divergence"]]
-    panel = Panel(numbers, "p", "divergence", "p: the share of weights that is kept")
     looks = {point.curve: (f"{point.sigma:g}", point.name == "bound (8)") for point in points.itertuples()}
-    drawn = curves([panel], looks=looks)
+
+    def draw(numbers: pd.DataFrame) -> Drawing | None:
+        positive = numbers[numbers["divergence"] > 0]
+        along = "p: the share of weights that is kept"
+        title = "divergence, log scale"
+        return curves([Panel(positive, "p", "divergence", along, title=title, steep=True)], looks=looks)
+
     caption = (
         "How far a layer with a share p of its weights is from the dense one: the divergence itself, and dashed the "
-        "paper's bound on it. Both are 0 where all weights are kept, and the bound is never below."
+        "paper's bound on it, which is never below. Both are 0 at p = 1, where all weights are kept, which a "
+        "logarithmic axis cannot show."
     )
-    return picture("Divergence of a sparse layer from a dense one", caption, drawn, numbers)
+    return picture(trained, "Divergence of a sparse layer from a dense one", caption, draw, numbers)
 
 
 def shift_chart(trained: Trained) -> dict[str, Picture]:
@@ -156,11 +176,14 @@ def shift_chart(trained: Trained) -> dict[str, Picture]:
         for severity in (0, *SEVERITIES)
     ]
     numbers = gathered(trained, "severity", points)
-    panels = [Panel(numbers, "severity", name, "severity (0: clean)") for name in ("accuracy", "ece")]
+
+    def draw(numbers: pd.DataFrame) -> Drawing | None:
+        return curves([Panel(numbers, "severity", name, "severity (0: clean)") for name in ("accuracy", "ece")])
+
     some = sorted({row.shift_examples for row in trained.run.rows if row.shift_examples})
     of = "".join(f" of {n:,} test examples" for n in some)
     caption = f"Means over corruptions{of}; severity 0 is the whole clean test set. {BARS}"
-    return picture("Accuracy and calibration under shift", caption, curves(panels), numbers)
+    return picture(trained, "Accuracy and calibration under shift", caption, draw, numbers)
 
 
 def _at(severity: int, name: str) -> Measure:
@@ -179,15 +202,15 @@ def regressions(trained: Trained) -> dict[str, Picture]:
     """Table 11: Packed-Ensembles against Deep Ensembles, data set by data set, over the same splits."""
     names = dict.fromkeys(str(row.varied["data"]) for row in trained.run.rows)
     lines = [line for measure in ("rmse", "nll") for name in names if (line := _difference(trained, name, measure))]
-    if not lines:
-        return {}
-    numbers = pd.DataFrame(lines).astype(dict.fromkeys(["difference", "low", "high", "paper"], float))
+    frame = pd.DataFrame(lines, columns=[*REGRESSION])
+    numbers = frame.astype(dict.fromkeys(["difference", "low", "high", "paper"], float))
     caption = (
         "Left of the line Packed-Ensembles (PE) are better, right of it Deep Ensembles (DE). A dot is the mean over "
-        "splits of the data, its bar the 95 % interval of the paired difference; a bar across the line: no difference."
+        "splits of the data, its bar the 95 % interval of the paired difference (an arrow: it goes on); a bar across "
+        "the line: no difference."
     )
     title = "Packed-Ensembles against Deep Ensembles on regressions"
-    return picture(title, caption, regression_forest(numbers), numbers)
+    return picture(trained, title, caption, regression_forest, numbers)
 
 
 def _difference(trained: Trained, name: str, measure: str) -> dict[str, Any] | None:
@@ -218,7 +241,7 @@ def diversity(trained: Trained) -> dict[str, Picture]:
         "Pairs of members on the test set: how often their classes differ, and the divergence of their probabilities. "
         f"Members that are all the same have 0 in both. {BARS}"
     )
-    return picture("Diversity of members", caption, bars(numbers, names), numbers)
+    return picture(trained, "Diversity of members", caption, lambda numbers: bars(numbers, names), numbers)
 
 
 def scaling(trained: Trained) -> dict[str, Picture]:
@@ -226,31 +249,37 @@ def scaling(trained: Trained) -> dict[str, Picture]:
     measures, rows = measured("accuracy", "params"), trained.run.rows
     points = [Point(row.label, f"P = {row.varied['P']}", row.method.members, measures) for row in rows]
     numbers = gathered(trained, "members", points).drop(columns="params error", errors="ignore")
-    if numbers.empty:
-        return {}
-    four = numbers[numbers["members"] == 4].assign(curve="4 members")
-    several = numbers[numbers.groupby("curve")["members"].transform("nunique") > 1]
-    size: dict[str, Any] = {"log": True, "counts": True, "title": "accuracy by parameters"}
-    by_size = Panel(four, "params", "accuracy", "parameters, log scale", **size)
-    by_members = Panel(several, "members", "accuracy", "members", title="accuracy by members")
+
+    def draw(numbers: pd.DataFrame) -> Drawing | None:
+        four = numbers[numbers["members"] == 4].assign(curve="4 members")
+        several = numbers[numbers.groupby("curve")["members"].transform("nunique") > 1]
+        size: dict[str, Any] = {"log": True, "counts": True, "title": "accuracy by parameters"}
+        by_size = Panel(four, "params", "accuracy", "parameters, log scale", **size)
+        by_members = Panel(several, "members", "accuracy", "members", title="accuracy by members")
+        return curves([by_size, by_members])
+
     caption = (
         "Left: four members that share more or fewer parameters. Right: more or fewer members that share as many. "
         f"The paper finds that accuracy rises with parameters, and that four members are best. {BARS}"
     )
     title = "MixtureEnsembles by parameters and by members"
-    return picture(title, caption, curves([by_size, by_members]), numbers)
+    return picture(trained, title, caption, draw, numbers)
 
 
 def nested_chart(trained: Trained) -> dict[str, Picture]:
     """Figure 1: what is shared, after each member's step."""
     paths = ((name, step, theta) for name, (path, _) in nested_steps().items() for step, theta in enumerate(path))
     numbers = pd.DataFrame(paths, columns=["curve", "member", "theta"])
-    panel = Panel(numbers, "member", "theta", "after the step of member (0: before)", title="theta, what members share")
+
+    def draw(numbers: pd.DataFrame) -> Drawing | None:
+        title = "theta, what members share"
+        return curves([Panel(numbers, "member", "theta", "after the step of member (0: before)", title=title)])
+
     caption = (
         "Plain SGD moves what is shared at every member's step; nested SGD holds it until all members have stepped, "
         "and moves it once by the sum."
     )
-    return picture("Nested against plain SGD", caption, curves([panel]), numbers)
+    return picture(trained, "Nested against plain SGD", caption, draw, numbers)
 
 
 def constant_rate(trained: Trained) -> dict[str, Picture]:
@@ -267,13 +296,13 @@ def constant_rate(trained: Trained) -> dict[str, Picture]:
         ]
         numbers = gathered(trained, "epoch", points)
         caption = (
-            "Left: the share of right answers on the (augmented) training images, member by member, before averaging; "
-            "the paper draws the ensemble's test accuracy, which is measured here at the end alone: right, with the "
-            f"averaged weights. {BARS}"
+            "Left: the ensemble's test accuracy with averaged weights, which the paper draws along the epochs and "
+            "which is measured here at the end only. Right, not in the paper: the share of right answers on the "
+            f"(augmented) training images, member by member, before averaging. {BARS}"
         )
         title = named("Nested (NASGD) against plain averaged SGD (ASGD) at a constant rate", data)
-        drawn = None if numbers.empty else training_curves(numbers, _turns(rows[0]))
-        every |= picture(title, caption, drawn, numbers, data)
+        turns = _turns(rows[0]) if rows else {}
+        every |= picture(trained, title, caption, partial(training_curves, turns=turns), numbers, data)
     return every
 
 

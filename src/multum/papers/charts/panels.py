@@ -32,6 +32,7 @@ TITLES = {
 }
 SHARES = ("accuracy", "aupr", "disagreement", "ece")
 WIDTH = 700  # CSS pixels
+CURVE = 3  # points that make a curve: two are drawn without a line between them
 ASIDE = 3  # CSS pixels between error bars at the same place
 
 Measure = Callable[[Mapping[str, Any]], float | None]
@@ -85,6 +86,7 @@ class Panel:
     log: bool = False
     counts: bool = False  # whether the horizontal axis counts things, with round ticks
     title: str = ""
+    steep: bool = False  # whether the vertical axis is logarithmic
 
 
 def _drawable(panels: Sequence[Panel]) -> list[Panel]:
@@ -112,6 +114,8 @@ def curves(panels: Sequence[Panel], *, looks: Mapping[str, tuple[str, bool]] | N
                 own, error = own.sort_values(panel.x), own.sort_values(panel.x).get(f"{panel.y} error")
                 hue, dashed = looks[str(name)]
                 style: dict[str, Any] = {"label": name, **_marked(hues[hue]), **({"ls": (0, (4, 2))} if dashed else {})}
+                if len(own) < CURVE:
+                    style["lw"] = 0
                 if error is not None:  # bars at the same place stand side by side
                     aside = (i - (len(groups) - 1) / 2) * ASIDE / 72
                     style["transform"] = axes.transData + ScaledTranslation(aside, 0, figure.dpi_scale_trans)
@@ -176,6 +180,10 @@ def _upward(axes: Axes, panel: Panel) -> None:
     error = panel.numbers[f"{panel.y} error"].fillna(0) if f"{panel.y} error" in panel.numbers else 0.0
     low, high = (panel.numbers[panel.y] - error).min(), (panel.numbers[panel.y] + error).max()
     room = 0.07 * (high - low) or max(0.05 * abs(high), 1e-3)
+    if panel.steep:
+        spread = (high / low) ** 0.07
+        log_axis(axes, "y", low / spread, high * spread, _short)
+        return
     axes.set_ylim(low - room, high + room)
     axes.yaxis.set_major_locator(MaxNLocator(7, steps=ROUND, min_n_ticks=4))
     if panel.y in SHARES:
@@ -233,28 +241,28 @@ def boxes(panels: Sequence[Panel]) -> Drawing | None:
 
 
 def training_curves(numbers: pd.DataFrame, turns: Mapping[int, str]) -> Drawing:
-    """Accuracy in training along epochs, with lines where the training changes, and on the test set at the end."""
+    """Accuracy on the test set at the end, and in training along epochs, with lines where the training changes."""
     with drawing():
-        figure, (left, right) = _sheet(2, ratios=(3, 1))
+        figure, (tested, trained) = _sheet(2, ratios=(1, 3))
         ends = numbers.dropna(subset=["accuracy"]) if "accuracy" in numbers else numbers[:0]
         for i, (name, own) in enumerate(numbers.groupby("curve", sort=False)):
             style = _marked(look(i))
             crowded = {"marker": "", "errorevery": len(own) // 20} if len(own) > 40 else {}
             x, y, error = (own[column] for column in ("epoch", "training accuracy", "training accuracy error"))
-            left.errorbar(x, y, error, label=name, **{**style, **crowded})
+            trained.errorbar(x, y, error, label=name, **{**style, **crowded})
             end = ends[ends["curve"] == name]
-            right.errorbar([i] * len(end), end["accuracy"], end.get("accuracy error"), **{**style, "lw": 0})
+            tested.errorbar([i] * len(end), end["accuracy"], end.get("accuracy error"), **{**style, "lw": 0})
         for epoch, text in turns.items():
-            left.axvline(epoch + 0.5, color=MUTED, lw=1, ls=(0, (1, 2)), zorder=1)
+            trained.axvline(epoch + 0.5, color=MUTED, lw=1, ls=(0, (1, 2)), zorder=1)
             place: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "bottom", "size": 9, "color": MUTED}
-            left.text(epoch + 0.45, 0.03, text, transform=left.get_xaxis_transform(), **place)
-        left.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=ROUND))
-        left.set_xlabel("epoch")
+            trained.text(epoch + 0.45, 0.03, text, transform=trained.get_xaxis_transform(), **place)
+        trained.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=ROUND))
+        trained.set_xlabel("epoch")
         names = list(numbers["curve"].unique())
-        right.set_xticks(range(len(names)), names)
-        right.set_xlim(-0.6, len(names) - 0.4)
-        for axes, title in ((left, "training accuracy of members"), (right, "test accuracy")):
+        tested.set_xticks(range(len(names)), names)
+        tested.set_xlim(-0.6, len(names) - 0.4)
+        for axes, title in ((trained, "training accuracy of members"), (tested, "test accuracy, end")):
             heading(axes, title)
             axes.yaxis.set_major_formatter(PERCENT)
-        _legend(figure, [left])
+        _legend(figure, [trained])
     return figure
