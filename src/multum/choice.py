@@ -128,10 +128,11 @@ class Choosing(nn.Module):
 
     def _fastest(self, able: tuple[str, ...], key: str, x: Any, per_member: bool, steps: float) -> str:
         asked = {"situation": key, "members": self.members, "network": structure(self.network, self.layout.stacked)}
+        favourite = next((name for name in able if EXECUTORS[name].mostly_fastest), able[0])
         device = self.device
         try:
             with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-                return fastest(able, able[0], asked, device, self._step(x, per_member), steps)
+                return fastest(able, able[0], favourite, asked, device, self._step(x, per_member), steps)
         except Exception as error:  # a network that cannot be copied, say: the table needs no measurement
             log.info("executors were not measured (%s: %s): %r runs", type(error).__name__, first_line(error), able[0])
             return able[0]

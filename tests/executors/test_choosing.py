@@ -78,12 +78,12 @@ def test_the_fastest_runs(clock: Clock, name: str, training: bool) -> None:
     torch.testing.assert_close(out, ens(X))
 
 
-def test_a_little_faster_is_not_worth_another_choice_than_the_tables(clock: Clock) -> None:
+@pytest.mark.parametrize("share, winner", [(0.98, "grouped"), (0.96, "vmap")])
+def test_a_little_faster_is_not_worth_another_choice_than_what_is_mostly_the_fastest(clock, share, winner) -> None:
     ens = ensemble(clock).eval()
-    usual = ens.executor
-    clock.costs = dict.fromkeys(COSTS, 1.0) | {next(n for n in COSTS if n != usual): 0.98}
+    clock.costs = dict.fromkeys(COSTS, 1.0) | {"vmap": share}
     ens(X)
-    assert ens.executor == usual and set(clock.runs) == set(COSTS)
+    assert ens.executor == winner and set(clock.runs) == set(COSTS)
 
 
 def test_modes_gradients_and_sizes_are_measured_apart(clock: Clock) -> None:

@@ -19,6 +19,7 @@ class Executor:
     """One way to run all members. All executors give the same numbers to rounding."""
 
     name: ClassVar[str]
+    mostly_fastest: ClassVar[bool] = False  # whether it stands where no other is measured to be clearly faster
     pools: ClassVar[bool] = False  # whether a norm that members share normalises by all of them at once in training
 
     def run(

@@ -2,9 +2,9 @@
 
 Every executor warms up once and then runs in turns with the others, four rounds at least; those clearly behind drop
 out, and the race ends after about half a second. It must not cost what it saves: without gradients it runs on a few
-rows of a large input, slow steps have two rounds, and a training that is known to be short is not measured for. The
-fixed table's choice stands where no other is clearly faster. What was measured is remembered (see `remembered`), so
-that one machine gives one answer, and with it the same bits.
+rows of a large input, slow steps have two rounds, and a training that is known to be short is not measured for. What
+is usually the fastest stands where no other is clearly faster, since other programs disturb a race. What was measured
+is remembered (see `remembered`), so that one machine gives one answer, and with it the same bits.
 
 MULTUM_AUTOTUNE=0 turns measuring off.
 """
@@ -46,9 +46,9 @@ LEAST = 4  # rounds: two say little where other programs run
 SECONDS = 0.5  # after which a race ends, once there were so many
 PATIENCE = 5.0  # seconds after which it ends with two
 ROWS = 256  # of an input without gradients: more take longer, and have the same winner
-WORTH = 50  # steps for each executor that pay for a race
+WORTH = 100  # steps for each executor: a race takes about a twentieth of them
 BEHIND = 1.5  # times the leader's time: no later round makes up for that
-CLEARLY = 0.97  # times the time of the table's choice: less is worth another choice
+CLEARLY = 0.97  # times the time of the favourite: less is worth another choice
 
 clock = time.perf_counter
 
@@ -140,6 +140,7 @@ def structure(network: nn.Module, stacked: Sequence[str]) -> str:
 def fastest(
     candidates: Sequence[str],
     usual: str,
+    favourite: str,
     asked: Mapping[str, Any],
     device: torch.device,
     step: Callable[[str], Any],
@@ -148,7 +149,8 @@ def fastest(
     """The fastest of these executors: as it was measured before, else by a race.
 
     Args:
-        usual: the table's choice, one of the candidates.
+        usual: the table's choice, one of the candidates, which stands where nothing is measured.
+        favourite: the one that stands where no other is clearly faster.
         asked: what the answer depends on, besides the machine.
         step: runs one executor to its end.
         steps: how many of them are to come, where that is known; for a few the table's choice is good enough.
@@ -163,7 +165,7 @@ def fastest(
     if not seconds:
         return usual
     best = min(seconds, key=seconds.__getitem__)
-    choice = usual if seconds[best] > CLEARLY * seconds.get(usual, math.inf) else best
+    choice = favourite if seconds[best] > CLEARLY * seconds.get(favourite, math.inf) else best
     if len(seconds) < len(candidates):  # what failed now need not fail the next time
         return choice
     entry = remember(key, {"executor": choice, "seconds": seconds, "for": dict(asked)}, candidates)

@@ -29,6 +29,7 @@ class Grouped(Vmap):
     """Compiled, it is vmap: the compiler makes its own kernels of what lies between two products."""
 
     name = "grouped"
+    mostly_fastest = True
 
     def run(
         self,
