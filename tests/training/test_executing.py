@@ -85,7 +85,7 @@ def test_held_out_examples_are_scored_by_what_was_settled_too(winner, monkeypatc
 def test_a_short_run_is_not_measured_for(winner, monkeypatch) -> None:
     """Six steps, and two hundred rows that are scored: the table's choice, unless the answer is known already."""
     recipe = multum.Recipe(epochs=2, batch_size=16, keep="best", validation=0.25)
-    monkeypatch.setattr(choosing, "WORTH", 100)
+    monkeypatch.setattr(choosing, "WORTH", 20)
     ens = ensemble()
     usual = {"training": ens.train().executor, "eval": ens.eval().executor}
     winner["name"] = next(name for name in EXECUTORS if name not in usual.values())
@@ -93,7 +93,7 @@ def test_a_short_run_is_not_measured_for(winner, monkeypatch) -> None:
     assert ens.latest == usual and not remembered.file().exists()
     monkeypatch.setattr(choosing, "WORTH", 0)
     multum.fit(ensemble(), DATA, recipe)
-    monkeypatch.setattr(choosing, "WORTH", 100)
+    monkeypatch.setattr(choosing, "WORTH", 20)
     known = ensemble()
     multum.fit(known, DATA, recipe)
     assert known.latest == dict.fromkeys(usual, winner["name"])

@@ -46,7 +46,7 @@ LEAST = 4  # rounds: two say little where other programs run
 SECONDS = 0.5  # after which a race ends, once there were so many
 PATIENCE = 5.0  # seconds after which it ends with two
 ROWS = 256  # of an input without gradients: more take longer, and have the same winner
-WORTH = 100  # steps for each executor: a race takes about a twentieth of them
+WORTH = 20  # steps for each executor that pay for a race, whose answer later runs have for nothing
 BEHIND = 1.5  # times the leader's time: no later round makes up for that
 CLEARLY = 0.97  # times the time of the favourite: less is worth another choice
 
