@@ -24,9 +24,8 @@ NAMES = (
     "seresnet18",
     "vit_tiny_patch16_224",
 )
-SIDES = {
-    "regnety_002": 64
-}  # its last stage would see one pixel, and batch norm of two numbers turns rounding into noise
+# Their last stage would see one pixel, and batch norm of two numbers turns rounding into noise.
+SIDES = {"regnety_002": 64, "resnext50_32x4d": 64}
 METHODS = {"deep": Deep(members=2), "packed": Packed(members=2, alpha=1)}
 ALWAYS = {("resnet18", "packed")}  # of a transformer: tests/thinning/test_timm.py
 
