@@ -22,7 +22,7 @@ from ..runs.pool import Runner, run_cells
 from .base import Row, Run
 from .claims import CALIBRATED, CLAIMS, Claim, level, tests
 from .measured import COLUMNS, Trained, settings_of
-from .plan import plan_page
+from .plan import hours_per_claim, plan_page
 from .regimes import REGIMES, Regime
 from .results import FORMAT, LOWER
 
@@ -46,7 +46,7 @@ def headlines(
     before: Document = read_json(file) if file.is_file() else {"regimes": {}}
     prepare_folder(folder)
     regimes = {}
-    for regime in REGIMES.values():
+    for regime in sorted(REGIMES.values(), key=hours_per_claim):  # a stopped run has decided as much as it can
         run = Run(rows=regime.every, item=f"{NAME}, {regime.name}")
         known = before["regimes"].get(regime.name, {"rows": {}})["rows"]
         titles = {
@@ -61,6 +61,7 @@ def headlines(
             with locked(out):
                 run_cells(waiting, folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
         regimes[regime.name] = _measured(regime, Trained.read(run, folder), known)
+    regimes = {name: regimes[name] for name in REGIMES}
     document = plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
     if all(before.get(name) == document[name] for name in ("format", "regimes")):
         document = dict(before)  # nothing was run: the file says where its numbers come from

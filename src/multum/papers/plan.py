@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..figures.formats import markdown_table
 from .base import Row, Run
 from .claims import CLAIMS, LEVEL, VERDICTS, level, tests
@@ -60,6 +62,12 @@ def _price() -> str:
         f"{table}\n\n{total:.1f} hours of one core in all. Hours are the mult-adds of training over a rate that a few "
         "epochs of one or two cells gave on a busy core; early stopping (R6, R7) makes them an upper bound."
     )
+
+
+def hours_per_claim(regime: Regime) -> float:
+    """Hours of one core for all its rows, for each claim that they decide."""
+    claims = sum(claim.regime == regime.name for claim in CLAIMS)
+    return plan(Run(rows=regime.every), rate=regime.rate).hours / claims if claims else math.inf
 
 
 def _regime(regime: Regime) -> list[str]:
