@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from multum import Deep, Single, reproduce
-from multum.errors import ConfigError
+from multum.errors import ConfigError, DataError
 from multum.papers import claims, headlines
 from multum.papers.base import Row
 from multum.papers.claims import CLAIMS, Claim
@@ -139,6 +139,15 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
     elsewhere = reproduce("headlines", tmp_path / "another", pages=pages, gather=True)  # no cell is there
     assert elsewhere["regimes"] == first["regimes"]
 
+    second = reproduce("headlines", tmp_path / "run", pages=pages, threads=1, repeat=3)
+    assert [cell["same"] for cell in second["repeated"]["cells"]] == [True] * 3 and second["repeated"]["of"] == 4
+    assert "3 of 4 cells, drawn at random; all gave" in (pages / "README.md").read_text()
+    weights = next((tmp_path / "run" / "repeated").glob("*/model.safetensors"))
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    first = reproduce("headlines", tmp_path / "run", pages=pages, threads=1, repeat=3)
+    assert sum(cell["same"] for cell in first["repeated"]["cells"]) == 2  # one bit is seen, and named
+    assert "2 gave the same weights and numbers bit by bit. Not: T: " in (pages / "README.md").read_text()
+
     read = (pages / "headlines.json").read_bytes(), (pages / "README.md").read_bytes()
     monkeypatch.setattr(headlines, "run_cells", lambda *args, **how: pytest.fail("a known cell was run"))
     assert reproduce("headlines", tmp_path / "another", pages=pages) == first
@@ -155,3 +164,7 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
 def test_the_plan_is_run_as_it_is(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="must be run as planned"):
         reproduce("headlines", tmp_path, seeds=[0])
+    with pytest.raises(DataError, match="must be finished before they are repeated"):
+        reproduce("headlines", tmp_path, repeat=2)
+    with pytest.raises(ConfigError, match="repeat must be of the headlines"):
+        reproduce("packed/table1", tmp_path, repeat=2)

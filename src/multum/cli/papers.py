@@ -27,6 +27,9 @@ def reproduce(
     address: Address = None,
     threads: Threads = None,
     gather: Annotated[bool, Option("--gather", help="Train nothing: write the results so far.")] = False,
+    repeat: Annotated[
+        int, Option(min=0, help="Of headlines: run so many finished runs again, and record whether they are the same.")
+    ] = 0,
     as_json: Json = False,
 ) -> None:
     """Reproduce a table or figure of the papers, and print our numbers next to theirs.
@@ -48,6 +51,7 @@ def reproduce(
     from ..papers.counting import plan
     from ..papers.headlines import NAME as HEADLINES
     from ..papers.plan import plan_page
+    from ..papers.repeating import told
     from ..papers.reproduce import reproduce as run_item
 
     if list_all or item is None:
@@ -66,6 +70,8 @@ def reproduce(
         print_json(document)
     elif item == HEADLINES:
         show(screen.claims(document))
+        if "repeated" in document:
+            show(told(document["repeated"]))
         show(f"written: {(pages or out) / item}.json", wrap=False)
     else:
         show(screen.result(document))

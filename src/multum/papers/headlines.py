@@ -24,6 +24,7 @@ from .claims import CALIBRATED, CLAIMS, Claim, level, tests
 from .measured import COLUMNS, Trained, settings_of
 from .plan import hours_per_claim, plan_page
 from .regimes import REGIMES, Regime
+from .repeating import CELLS, repeated, told
 from .results import FORMAT, LOWER
 
 NAME = "headlines"
@@ -36,13 +37,14 @@ Document = Mapping[str, Any]
 
 
 def headlines(
-    out: Path, pages: Path, runner: Runner | None = None, threads: int = 1, progress: bool = False
+    out: Path, pages: Path, runner: Runner | None = None, threads: int = 1, progress: bool = False, repeat: int = 0
 ) -> dict[str, Any]:
     """Run what is not done, where there is a runner, and write the document of all that is known, and its pages.
 
-    Values that headlines.json has are taken where cells are not in the folder.
+    Values that headlines.json has are taken where cells are not in the folder. With `repeat` nothing new is run, but so
+    many of the cells in the folder once more; the document keeps whether they gave the same bits.
     """
-    folder, file = out / "cells", pages / f"{NAME}.json"
+    folder, file = out / CELLS, pages / f"{NAME}.json"
     before: Document = read_json(file) if file.is_file() else {"regimes": {}}
     prepare_folder(folder)
     regimes = {}
@@ -56,7 +58,7 @@ def headlines(
             if str(cell.seed) not in _known(row, known)["seconds"]
         }
         waiting = [cell for cell in run.cells() if cell.name in titles]
-        if runner is not None and waiting:
+        if runner is not None and waiting and not repeat:
             epochs = max(row.epochs for row in regime.every)
             with locked(out):
                 run_cells(waiting, folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
@@ -65,6 +67,14 @@ def headlines(
     document = plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
     if all(before.get(name) == document[name] for name in ("format", "regimes")):
         document = dict(before)  # nothing was run: the file says where its numbers come from
+    again = before.get("repeated")
+    if runner is not None and repeat:
+        how: dict[str, Any] = {"runner": runner, "threads": threads, "progress": progress}
+        every = {f"{name}: {row.label}": row.cells() for name, regime in REGIMES.items() for row in regime.every}
+        with locked(out):
+            again = plain(repeated(every, out, repeat, **how))
+    if again is not None:
+        document["repeated"] = again
     _write(pages, document)
     return document
 
@@ -210,6 +220,7 @@ def section(document: Document, pages: Path) -> str:
             f"those of [plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
             "Has the network capacity to spare?",
             "\n".join(found) or "- not run yet",
+            *([told(document["repeated"])] if "repeated" in document else ()),
         ]
     )
 

@@ -27,9 +27,8 @@ from .headlines import NAME as HEADLINES
 from .headlines import headlines
 from .measured import Trained, lines, orderings, settings_of
 from .pages import claims, write_pages
+from .repeating import CELLS
 from .results import Extra, Result
-
-CELLS = "cells"  # the folder that all items share: a cell is trained once
 
 
 def reproduce(
@@ -43,6 +42,7 @@ def reproduce(
     address: str | None = None,
     threads: int | None = None,
     gather: bool = False,
+    repeat: int = 0,
     pages: str | Path | None = None,
     progress: bool = False,
 ) -> dict[str, Any]:
@@ -58,6 +58,8 @@ def reproduce(
         jobs: cells at once, each in a process of its own.
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
         gather: train nothing; write what is done.
+        repeat: of the headlines, run so many finished cells once more, drawn at random, and record whether weights and
+            numbers are the same to the last bit.
         pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
             ITEM.note.md, where someone wrote it.
     """
@@ -66,7 +68,9 @@ def reproduce(
     if item == HEADLINES:
         if scale != "cpu" or seeds is not None:
             raise ConfigError(f"{HEADLINES} must be run as planned; got another scale or seeds. Leave them out")
-        return headlines(out, Path(pages or out), None if gather else runner, threads, progress)
+        return headlines(out, Path(pages or out), None if gather else runner, threads, progress, repeat)
+    if repeat:
+        raise ConfigError(f"repeat must be of the headlines, whose cells are drawn; got {item}. Leave it out")
     chosen = find(item)
     run = _with_seeds(chosen.run(scale), seeds)
     if chosen.status == NEEDS_IMAGENET and scale == "cpu" and not gather:
