@@ -42,8 +42,8 @@ RESULTS, PICTURE = ROOT / "docs" / "growth.json", ROOT / "docs" / "growth.svg"
 BEGIN, END = "<!-- growth: written by benchmarks/growth.py -->", "<!-- end of growth -->"
 ROUNDS, BATCH = 5, 16
 AXES = {"members": "members M, alpha = sqrt(M)", "batch": "batch", "image": "pixels of a side"}
-VALUES = {"members": (1, 2, 4, 8, 16, 32), "batch": (1, 16, 64, 256), "image": (32, 96, 224)}
-LARGEST = {"batch": 64, "image": 160}  # beyond these a training step takes more memory than a small machine has
+VALUES = {"members": (1, 2, 4, 8, 16, 32), "batch": (1, 16, 64, 256, 512), "image": (32, 96, 224)}
+MODES = (INFERENCE, TRAINING)
 KINDS = {"convolution": ("conv", "mkldnn"), "norm": ("batch_norm",)}  # parts of the names of torch's operators
 
 
@@ -67,10 +67,6 @@ class Point(NamedTuple):
         return self.value if self.axis == "image" else 32
 
     @property
-    def modes(self) -> tuple[str, ...]:
-        return (INFERENCE, TRAINING) if self.value <= LARGEST.get(self.axis, math.inf) else (INFERENCE,)
-
-    @property
     def name(self) -> str:
         return f"{self.axis} {self.value}"
 
@@ -85,7 +81,7 @@ def measured(point: Point, threads: int) -> dict[str, Any]:
     shape = (3, point.side, point.side)
     options: dict[str, Any] = {"shape": shape, "batch": (point.batch,), "rounds": ROUNDS, "threads": threads}
     found = {}
-    for mode in point.modes:
+    for mode in MODES:
         training = mode == TRAINING  # at inference it is the optimized ensemble that is shipped
         document = bench("resnet18", methods=[point.method], executors=AUTO, mode=(mode,), memory=training, **options)
         (row,) = (row for row in document["rows"] if row["name"] != NETWORK and (training or row["way"] == OPTIMIZED))
@@ -130,9 +126,8 @@ def figure(found: Mapping[str, Any]) -> str:
         for axis, axes in zip(shown, panels, strict=True):
             own = {value: found[f"{axis} {value}"] for value in VALUES[axis] if f"{axis} {value}" in found}
             for label, mode, number, colour, style in lines:
-                at = [(value, number(row[mode])) for value, row in own.items() if mode in row and number(row[mode])]
-                if at:
-                    axes.plot(*zip(*at, strict=True), color=colour, ls=style, marker="o", ms=4, label=label)
+                at = [(value, number(row[mode])) for value, row in own.items()]
+                axes.plot(*zip(*at, strict=True), color=colour, ls=style, marker="o", ms=4, label=label)
             axes.axhline(1, color=MUTED, lw=1, ls=(0, (1, 2)))
             log_axis(axes, "x", min(VALUES[axis]) / 1.1, max(VALUES[axis]) * 1.1)
             axes.xaxis.set_ticks(VALUES[axis], [str(value) for value in VALUES[axis]])
@@ -149,9 +144,9 @@ def table(found: Mapping[str, Any]) -> str:
         row = found.get(point.name)
         if row is None:
             continue
-        times = [row[mode]["ratio"] if mode in row else None for mode in (INFERENCE, TRAINING)]
-        cells = [f"{t['median']:.2f} ({t['lower']:.2f}-{t['upper']:.2f})" if t else "-" for t in times]
-        cells.append(f"{row[TRAINING]['memory_ratio']:.2f}" if TRAINING in row else "-")
+        times = [row[mode]["ratio"] for mode in MODES]
+        cells = [f"{t['median']:.2f} ({t['lower']:.2f}-{t['upper']:.2f})" for t in times]
+        cells.append(f"{row[TRAINING]['memory_ratio']:.2f}")
         one, packed = row["shares"].values()
         cells += [f"{one[kind]:.1f} / {packed[kind]:.1f}" for kind in packed]
         rows.append([point.axis, str(point.value), *cells])

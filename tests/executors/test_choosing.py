@@ -78,7 +78,7 @@ def test_the_fastest_runs(clock: Clock, name: str, training: bool) -> None:
     torch.testing.assert_close(out, ens(X))
 
 
-@pytest.mark.parametrize("share, winner", [(0.98, "grouped"), (0.96, "vmap")])
+@pytest.mark.parametrize("share, winner", [(0.96, "grouped"), (0.94, "vmap")])
 def test_a_little_faster_is_not_worth_another_choice_than_what_is_mostly_the_fastest(clock, share, winner) -> None:
     ens = ensemble(clock).eval()
     clock.costs = dict.fromkeys(COSTS, 1.0) | {"vmap": share}

@@ -48,7 +48,7 @@ PATIENCE = 5.0  # seconds after which it ends with two
 ROWS = 256  # of an input without gradients: more take longer, and have the same winner
 WORTH = 20  # steps for each executor that pay for a race, whose answer later runs have for nothing
 BEHIND = 1.5  # times the leader's time: no later round makes up for that
-CLEARLY = 0.97  # times the time of the favourite: less is worth another choice
+CLEARLY = 0.95  # times the time of the favourite: less is worth another choice, more may be chance
 
 clock = time.perf_counter
 
