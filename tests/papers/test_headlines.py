@@ -64,6 +64,8 @@ def test_claims_are_about_rows_and_columns_that_are_measured(claim: Claim) -> No
     labels = [row.label for row in REGIMES[claim.regime].every]
     assert len(labels) == len({*labels}) and {claim.method, claim.other} <= {*labels}
     assert claim.column in COLUMNS and claim.column in headlines.KEPT and claim.margin > 0
+    page = claims.PAGES.get(claim.source)
+    assert claim.source == "TabM" if page is None else (RESULTS / f"{page}.md").is_file()
 
 
 def test_the_cells_that_were_run_before_the_plan_grew_are_still_its_own() -> None:

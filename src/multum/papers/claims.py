@@ -34,12 +34,32 @@ class Claim:
     column: str
     margin: float  # in the column's unit
     equal: bool = False  # "as good as"
+    main: bool = True  # in the first table; the others are behind a fold
+
+    @property
+    def link(self) -> str:
+        """Where it is printed, with our page of it."""
+        page = PAGES.get(self.source)
+        return f"[{self.source}]({page}.md)" if page else self.source
 
 
 PACKED = "Packed-Ensembles, Table 1 (ResNet-18, CIFAR-10)"
 PACKED_WR = "Packed-Ensembles, Table 1 (WRN-28-10, CIFAR-10)"
 MIMO = "MIMO, Table 1 (WRN-28-10, CIFAR-10)"
 MIXTURE = "MixtureEnsembles, Table 1 (WRN-28-10, CIFAR-10)"
+HYPERNET = "Hypernetworks, Table 1 (WRN-28-10, Fashion-MNIST)"
+CONSTANT = "Hypernetworks, Table 2 (constant rate, Fashion-MNIST)"
+PAGES = {
+    PACKED: "packed/table1",
+    PACKED_WR: "packed/table1",
+    "Packed-Ensembles, Figure 3": "packed/figure3-4",
+    MIMO: "mimo/table1-2",
+    "MIMO, Figure 4, right": "mimo/figure4-right",
+    "MIMO, Figure 6": "mimo/figure6",
+    MIXTURE: "mixture/table1-4",
+    HYPERNET: "hypernet/table1-2",
+    CONSTANT: "hypernet/table1-2",
+}
 
 CLAIMS = tuple(
     Claim(*claim)
@@ -50,7 +70,7 @@ CLAIMS = tuple(
         ),
         (
             *("Packed-Ensembles are better calibrated than one network", PACKED, "ECE 0.7 % against 3.5 %"),
-            *("R1", "Packed-Ensembles", "one network", "ECE (%)", 0.5),
+            *("R1", "Packed-Ensembles", "one network", "ECE (%)", 0.5, False, False),
         ),
         (
             *("Packed-Ensembles detect OOD data better than one network", PACKED, "AUROC 91.3 % against 89.7 %"),
@@ -70,7 +90,7 @@ CLAIMS = tuple(
         ),
         (
             *("Masksembles are better than one network", PACKED, "NLL 0.188 against 0.238"),
-            *("R1", "Masksembles", "one network", "NLL", 0.01),
+            *("R1", "Masksembles", "one network", "NLL", 0.01, False, False),
         ),
         (
             *("MIMO is better than one network", MIMO, "NLL 0.123 against 0.159"),
@@ -82,11 +102,11 @@ CLAIMS = tuple(
         ),
         (
             *("MIMO's subnetworks disagree more than heads on one body", "MIMO, Figure 4, right", "drawn"),
-            *("R2", "MIMO (M = 3)", "multihead (M = 3)", "Disagreement", 0.01),
+            *("R2", "MIMO (M = 3)", "multihead (M = 3)", "Disagreement", 0.01, False, False),
         ),
         (
             *("Batch repetition helps MIMO", "MIMO, Figure 6", "drawn"),
-            *("R2", "MIMO (M = 3)", "MIMO (M = 3), no repetition", "Accuracy", 0.5),
+            *("R2", "MIMO (M = 3)", "MIMO (M = 3), no repetition", "Accuracy", 0.5, False, False),
         ),
         (
             "MixtureEnsembles with one network's parameters are better than BatchEnsemble",
@@ -100,13 +120,13 @@ CLAIMS = tuple(
         ),
         (
             "Ten members of a hypernetwork are more accurate than one",
-            *("Hypernetworks, Table 1 (WRN-28-10, Fashion-MNIST)", "95.80 % against 95.56 %"),
+            *(HYPERNET, "95.80 % against 95.56 %"),
             *("R4", NASGD, "N = 1", "Accuracy", 0.5),
         ),
         (
             "Nested steps are better than plain ones",
-            *("Hypernetworks, Table 2 (constant rate, Fashion-MNIST)", "94.87 % against 91.12 %"),
-            *("R4", NASGD, "N = 10, averaged SGD", "Accuracy", 0.5),
+            *(CONSTANT, "94.87 % against 91.12 %"),
+            *("R4", NASGD, "N = 10, averaged SGD", "Accuracy", 0.5, False, False),
         ),
         (
             *("Trained as if alone, Packed-Ensembles are as accurate as one network on the first grid", PACKED_WR),
@@ -118,15 +138,15 @@ CLAIMS = tuple(
         ),
         (
             *("Packed-Ensembles of convolutions are as accurate as Deep Ensembles", PACKED, "94.3 % against 95.1 %"),
-            *("R5", "Packed-Ensembles", "Deep Ensembles", "Accuracy", 1.0, True),
+            *("R5", "Packed-Ensembles", "Deep Ensembles", "Accuracy", 1.0, True, False),
         ),
         (
             *("BatchEnsemble of convolutions is better than one network", MIMO, "NLL 0.143 against 0.159"),
-            *("R5", "BatchEnsemble", "one network", "NLL", 0.02),
+            *("R5", "BatchEnsemble", "one network", "NLL", 0.02, False, False),
         ),
         (
             *("On a table BatchEnsemble (as in TabM) has a smaller error than one network", "TabM", "in words"),
-            *("R7", "BatchEnsemble", "one network", "RMSE", 0.005),
+            *("R7", "BatchEnsemble", "one network", "RMSE", 0.005, False, False),
         ),
     )
 )

@@ -179,11 +179,12 @@ def table_rows(document: Document, why: Mapping[str, str] | None = None) -> list
         planned = len(document["regimes"][claim.regime]["rows"][claim.method]["seeds"])
         rows[claim.says] = {
             "claim": claim.says,
-            "printed": f"{claim.printed} ({claim.source})",
+            "printed": claim.printed,
             "ours": "; ".join(filter(None, (means, change))),
             "verdict": verdict,
             "calibrated": "",
             "why": (why or {}).get(claim.says, ""),
+            "where": claim.link,
             "seeds": f"{test['seeds']} of {planned}, {claim.regime}",
         }
     return list(rows.values())
@@ -208,19 +209,28 @@ def section(document: Document, pages: Path) -> str:
     """The table with what a reader needs beside it; why a verdict is what it is comes from headlines.why.txt."""
     rows = table_rows(document, _reasons(pages))
     head = [name for name in rows[0] if any(row[name] for row in rows)]
+    main, further = (
+        markdown_table(
+            head, [[row[name] for name in head] for row, c in zip(rows, CLAIMS, strict=True) if c.main == yes]
+        )
+        for yes in (True, False)
+    )
     marks = {True: "as it must be", False: "**not** as it must be"}
     found = [f"- {regime}: {what} ({marks[right]})" for regime, what, right in checks(document)]
     planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.every)
     done = sum(len(row["seconds"]) for regime in document["regimes"].values() for row in regime["rows"].values())
     return "\n\n".join(
         [
-            markdown_table(head, [[row[name] for name in head] for row in rows]),
+            main,
             "Ours: the means of both, then their difference with its interval; calibrated: the same difference after "
             f"temperature scaling. Intervals hold for all {tests()} tests together; verdicts, regimes and margins are "
             f"those of [plan.md](plan.md), which was fixed before the runs. {done} of {planned} planned cells are run.",
             "Has the network capacity to spare?",
             "\n".join(found) or "- not run yet",
             *([told(document["repeated"])] if "repeated" in document else ()),
+            f'<details markdown="1">\n<summary>{sum(not c.main for c in CLAIMS)} further claims</summary>',
+            further,
+            "</details>",
         ]
     )
 
