@@ -373,3 +373,17 @@ def test_four_lines_of_ones_own_loop_do_the_same() -> None:
         twin.method.average_shared(twin)
         optimizer.step()
     assert_same(ens, twin)
+
+
+def test_members_that_begin_alike_and_see_the_same_batches_stay_equal_to_the_bit_by_loop() -> None:
+    """By `grouped` they need not: sums over all members' columns are vectorised, and rounded otherwise at the end."""
+    torch.manual_seed(0)
+    x, y = torch.randn(96, 20), torch.randint(10, (96,))
+    network = nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 10))
+    ens = multum.ensemble(network, multum.Deep(members=4, init="pretrained"), example=x[:2])
+    ens.executor = "loop"
+    begun = network[0].weight.detach().clone()
+    multum.fit(ens, (x, y), multum.Recipe(epochs=5, batch_size=16, lr=0.01, order="same"), warn=False)
+    first, *others = [torch.cat([p.flatten() for p in ens.member(m).parameters()]) for m in range(4)]
+    assert not torch.equal(ens.member(0)[0].weight, begun)
+    assert all(torch.equal(first, other) for other in others)

@@ -214,10 +214,12 @@ def ordering_cells(o: Mapping[str, Any]) -> list[str]:
 
 
 def _ours(line: Mapping[str, Any]) -> str:
-    """Ours at the printed digits and one more; with its error where there are seeds.
+    """Ours at the printed digits and one more, or more where nothing would be left of it; with its error.
 
     >>> _ours({"ours": 54.3217, "error": 0.1234, "printed": "96.0"})
     '54.32 ± 0.12'
+    >>> _ours({"ours": 0.00123, "error": 0.0004, "printed": "0"})
+    '0.00123 ± 0.00040'
     """
     value, printed = line["ours"], line["printed"]
     if value is None:
@@ -225,6 +227,8 @@ def _ours(line: Mapping[str, Any]) -> str:
     if line.get("error") is None and line.get("seeds") is None:
         return f"{value:.10g}"
     digits = Printed(printed).digits + 1 if printed else _digits(value)
+    if value and not round(value, digits):
+        digits = _digits(value)
     return f"{value:.{digits}f}" + ("" if line["error"] is None else f" ± {line['error']:.{digits}f}")
 
 
