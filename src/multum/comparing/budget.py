@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -118,14 +119,25 @@ def at_cost(method: Method, model: str, data: Data, budget: Budget) -> tuple[Met
     key, limit = ("macs", budget.macs) if budget.macs is not None else ("params", budget.params)
     assert limit is not None
 
-    def over(step: int) -> bool:
-        return getattr(cost_of(method, _wider(model, 1 + step / STEPS), data), key) > limit
+    def spent(step: int) -> float:
+        return getattr(cost_of(method, _wider(model, 1 + step / STEPS), data), key)
 
-    beyond = 1
-    while not over(beyond):
-        beyond *= 2
-    step = bisect.bisect_left(range(beyond), True, lo=beyond // 2, key=over) - 1
-    return method, _wider(model, 1 + max(0, step) / STEPS)
+    guess = int(STEPS * (math.sqrt(max(1.0, limit / spent(0))) - 1))  # most costs grow with the square of the width
+    return method, _wider(model, 1 + _last_within(lambda step: spent(step) <= limit, guess) / STEPS)
+
+
+def _last_within(within: Callable[[int], bool], guess: int) -> int:
+    """The last step from 0 on that is within, found outwards from a guess; costs grow with the step, and 0 is within.
+
+    >>> [_last_within(lambda step: step <= 29, guess) for guess in (0, 28, 29, 30, 80)]
+    [29, 29, 29, 29, 29]
+    """
+    low, beyond, stride = guess, guess + 1, 1
+    while low > 0 and not within(low):
+        low, beyond, stride = max(0, low - stride), low, 2 * stride
+    while beyond == low + stride and within(beyond):
+        low, beyond, stride = beyond, beyond + 2 * stride, 2 * stride
+    return bisect.bisect_left(range(beyond), True, lo=low + 1, key=lambda step: not within(step)) - 1
 
 
 def label_of_size(label: str, method: Method, model: str, sized: Method, thinned: str) -> str:
@@ -179,6 +191,7 @@ def _largest(
 ) -> tuple[Method, float] | None:
     """Costs grow with the step, so halving finds the last one that fits; None where there is none that can be built."""
 
+    @functools.cache
     def over(step: int) -> bool | None:
         try:
             return not fits(*attempt(step))
