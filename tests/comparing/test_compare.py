@@ -83,6 +83,15 @@ def test_what_is_done_is_never_run_again(
     assert results(out) == before and again["rows"] == document["rows"]
 
 
+def test_controls_run_first_and_stand_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[str] = []
+    work = runners.work
+    monkeypatch.setattr(runners, "work", lambda cell, *rest: begun.append(cell.label) or work(cell, *rest))
+    document = multum.compare("digits", "small-cnn", "single,deep:members=2,single@2x", out=tmp_path, **QUICK)
+    assert begun == ["single@2x", "single@2x", *2 * ("single", "deep:members=2")]
+    assert [row["label"] for row in document["rows"]] == ["single", "deep:members=2", "single@2x"]
+
+
 @pytest.mark.slow  # tests/runs/test_own_networks.py compares the two for networks of a file
 def test_processes_give_the_same_table(sequential: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
     document = multum.compare("digits", "small-cnn", "single,packed:members=2", out=tmp_path, jobs=2, **QUICK)

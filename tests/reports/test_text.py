@@ -13,6 +13,7 @@ from rich.console import Console
 from multum import reports
 from multum.figures.formats import shown, sized
 from multum.reports.markdown import markdown
+from multum.reports.summary import tiles
 from reports import documents
 
 
@@ -55,6 +56,13 @@ def test_the_answer_on_a_terminal(document: dict) -> None:
     assert lines[0] == advice["sentence"]
     assert f"sure: {advice['sure'][0]}" in lines and f"not sure: {advice['unsure'][0]}" in lines
     assert lines[-len(advice["notes"]) :] == advice["notes"]
+
+
+def test_numbers_stand_beside_those_of_one_network_not_of_a_control(document: dict) -> None:
+    turned = {**document, "rows": document["rows"][::-1]}
+    assert any(row["label"].startswith("single@") for row in turned["rows"])
+    assert tiles(turned) == tiles(document)
+    assert {tile["other"].partition(":")[0] for tile in tiles(turned) if tile["key"] != "equivalent"} == {"single"}
 
 
 def test_a_document_without_main_columns_has_a_table_too() -> None:

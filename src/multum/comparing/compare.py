@@ -140,11 +140,13 @@ def compare(
                 run=run,
                 fits=partial(_affordable, data=source, budget=limit),
             )
-        cells = [entry.cell(seed, setting) for seed in listed for entry in entries]
         entries.sort(key=lambda entry: labels.index(entry.label))
+        cells = [entry.cell(seed, setting) for seed in listed for entry in entries]
+        controls = {entry.label for entry in entries if entry.control}
         reasons = {entry.label: entry.reason for entry in entries if entry.reason is not None}
         refused = {cell.name: Outcome(cell.name, reasons[cell.label]) for cell in cells if cell.label in reasons}
-        outcomes = run(cells, out, full.epochs, refused=refused)
+        first = sorted(cells, key=lambda cell: cell.label not in controls)
+        outcomes = run(first, out, full.epochs, refused=refused)
         if command is None:
             asked = {"seeds": listed, "tune": tune, "recipe": overrides, "budget": budget, "ood": ood}
             asked |= {"shift": shift, "final": final, "out": str(out)}

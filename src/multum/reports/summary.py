@@ -85,7 +85,8 @@ def tiles(document: Mapping[str, Any]) -> list[dict[str, str]]:
     advised = rows.get(advice_of(document)["label"] or "")
     if advised is None:
         return []
-    plain = next((row for row in document["rows"] if row.get("name", row["label"]) == PLAIN and row["values"]), None)
+    others = (row for row in document["rows"] if row["values"] and not row.get("control"))
+    plain = next((row for row in others if row.get("name", row["label"]) == PLAIN), None)
     columns = {column["key"]: column for column in sized(document)}
     named = [key for key in TILES if key in columns and (advised["values"].get(key) or {}).get("mean") is not None]
     shown_keys = [key for key in named if CALIBRATED.get(key) not in named][:MOST_TILES]
