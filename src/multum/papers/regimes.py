@@ -176,6 +176,7 @@ def _equal_layers() -> Regime:
 def _late_members() -> Regime:
     """Hypernetworks: ten late members against one, by SGD, averaged SGD and nested averaged SGD."""
     falling = {"schedule": "linear", "anneal_from": 0.4, "anneal_to": 0.8, "final": 0.5, "average_from": 0.8}
+    constant = {"schedule": "constant", "average_from": 0.8}
     ten = partial(Hypernet, members=10, heads="copy")  # a few epochs are too few for ten new heads
     methods: dict[str, Any] = {
         "one network": (Single(), "wrn-10-1", falling),
@@ -183,6 +184,8 @@ def _late_members() -> Regime:
         "N = 10, SGD": (ten(nested=False), "wrn-10-1"),
         "N = 10, averaged SGD": (ten(nested=False), "wrn-10-1", falling),
         NASGD: (ten(), "wrn-10-1", falling),
+        "N = 10, averaged SGD, constant rate": (ten(nested=False), "wrn-10-1", constant),
+        f"{NASGD}, constant rate": (ten(), "wrn-10-1", constant),
     }
     sweeps: dict[str, Any] = {
         "sigma 0": (ten(sigma=0), "wrn-10-1", falling),
