@@ -2,6 +2,7 @@
 
     python benchmarks/profile_step.py [--method packed:members=4,alpha=2 --method deep:members=4] [--steps 60]
     python benchmarks/profile_step.py --image 8 --batch 64                                    digits and its network
+    python benchmarks/profile_step.py --model mlp:hidden=512+512 --method single
     python benchmarks/profile_step.py --model resnet18 --channels 3 --image 32 --steps 5      CIFAR
 
 Milliseconds are wall-clock medians over steps, after a warm-up, without a profiler. `calls` are operations that
@@ -28,6 +29,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 import multum
 from multum.methods import Method, parse
 from multum.outputs.loss import loss
+from multum.runs.networks import builder_for
 from multum.training.devices import Place
 from multum.training.run import Run
 from multum.training.scoring import forward
@@ -49,7 +51,7 @@ def noise(rows: int, size: int, channels: int) -> multum.Data:
 
 def steps(model: str, method: Method, data: multum.Data, recipe: multum.Recipe, part: Part) -> Iterator[None]:
     """The loop of `multum.fit`, step by step, each part of it inside `part`."""
-    net = multum.models.build(model, classes=10, in_channels=data.train.x.shape[1])
+    net = builder_for(model, data)()
     ens = multum.ensemble(net, method, example=data.example(), seed=0)
     run = Run(ens, data, recipe, Place(), None, True, False, False, 60.0)
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, foreach=True)
@@ -135,7 +137,7 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for text in given.method or ("packed:members=4,alpha=2", "deep:members=4"):
         method = parse(text)
-        twice = dataclasses.replace(method, members=2 * method.members)
+        twice = dataclasses.replace(method, members=2 * method.members) if method.members > 1 else method
         spent = times(given.model, method, data, recipe, given.warm_up)
         count, count_twice = (calls(given.model, m, data, recipe, given.warm_up) for m in (method, twice))
         print(f"\n{text:<40}{'ms':>9}{'%':>8}{'calls':>8}{f'at {twice.members} members':>16}")
