@@ -60,7 +60,7 @@ def _price() -> str:
     table = markdown_table(["regime", "for", "cells", "GMAC/s", "hours of one core"], rows)
     return (
         f"{table}\n\n{total:.1f} hours of one core in all. Hours are the mult-adds of training over a rate that a few "
-        "epochs of one or two cells gave on a busy core; early stopping (R6, R7) makes them an upper bound."
+        "epochs of one or two cells gave on one core; early stopping (R6, R7) makes them an upper bound."
     )
 
 

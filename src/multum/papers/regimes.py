@@ -32,7 +32,7 @@ class Regime:
     name: str
     title: str
     why: str
-    rate: float  # GMAC a second of training on one busy core, measured on a few epochs: what the hours are priced by
+    rate: float  # GMAC a second of training on one core, measured on a few epochs: what the hours are priced by
     rows: tuple[Row, ...]
     sweeps: tuple[Row, ...] = ()  # no claim is about them: they are points of the papers' curves, beside `rows`
     single: str = "one network"
@@ -106,7 +106,7 @@ def _divided() -> Regime:
         name="R1",
         title="Fashion-MNIST, 10,000 images, MLP of 512 + 512",
         why="A network that interpolates its training set and can be halved: here dividing it costs little.",
-        rate=16.0,
+        rate=28.0,
         rows=_rows(methods, ADAM, seeds=TEN, **common),
         sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
         half="half width",
@@ -140,7 +140,7 @@ def _several_inputs() -> Regime:
         name="R2",
         title="Fashion-MNIST, 5,000 images, MLP of 1024 + 1024",
         why="MIMO asks one network to hold several: twice the width of R1, and half the images.",
-        rate=16.0,
+        rate=28.0,
         rows=_rows(methods, ADAM, seeds=TEN, **common),
         sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
         half="half width",
@@ -166,7 +166,7 @@ def _equal_layers() -> Regime:
         name="R3",
         title="Fashion-MNIST, 10,000 images, MLP of five layers of 256",
         why="MixtureEnsembles mix layers of one shape: four of the five hidden layers share templates.",
-        rate=16.0,
+        rate=28.0,
         rows=_rows(methods, ADAM, seeds=FIVE, **common),
         sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
         half="half width",
@@ -200,7 +200,7 @@ def _late_members() -> Regime:
         name="R4",
         title="Fashion-MNIST, 5,000 images, wrn-10-1",
         why="Hypernetworks generate convolutions. Norms are each member's own: shared statistics decide nothing.",
-        rate=16.0,
+        rate=20.0,
         rows=_rows(methods, recipe, seeds=TEN, **common),
         sweeps=_rows(sweeps, recipe, seeds=THREE, **common),
         spare=False,
@@ -255,7 +255,7 @@ def _convolutions() -> Regime:
         why="R1 with convolutions and batch norms. small-resnet has the parameters of wrn-10-2 (309,000 and 304,000) "
         "at a fourteenth of its mult-adds; with wrn-10-2 and 10,000 images the regime would take days. Flips are the "
         "only augmentation, so that thirty epochs nearly interpolate. Masksembles are in R1, MixtureEnsembles in R3.",
-        rate=17.0,
+        rate=22.0,
         rows=_rows(methods, {**ADAM, "lr": 2e-3, "batch_size": 64, "flip": True}, **common),
         half="half width",
     )
