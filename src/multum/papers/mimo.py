@@ -13,7 +13,7 @@ from .basins import subnetworks
 from .bias import bias_and_variance
 from .charts.items import diversity, sweep, together
 from .inside import by_sparsity, listening, paths
-from .regimes import REGIMES
+from .regimes import L1, REGIMES
 from .results import read
 from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
 
@@ -260,10 +260,10 @@ def figure7_9(scale: str) -> Run:
     every: tuple[Row, ...] = ()
     by = {"M": "members"}
     if scale == "cpu":
-        named = {(m, l1): f"L1 = {l1:g}, M = {m}" for m in (1, 3) for l1 in (1e-5, 1e-4)}
+        named = {(m, l1): f"L1 = {l1:g}, M = {m}" for m in (1, 3) for l1 in L1}
         labels = {label: f"MIMO (M = {m}), L1 {l1:g}" for (m, l1), label in named.items()}
         every = REGIMES["R2"].points(labels, by, L1={label: l1 for (_, l1), label in named.items()})
-        return Run(rows=every, reduced=("L1 alone, two strengths, M of 1 and 3",))
+        return Run(rows=every, reduced=("L1 alone, four strengths, M of 1 and 3",))
     strengths = [("L1", x, {"l1": x, "weight_decay": 0.0}) for x in (5e-7, 5e-6, 5e-5, 5e-4, 5e-3)]
     strengths += [("L2", x, {"l1": 0.0, "weight_decay": 2 * x}) for x in (1e-5, 1e-4, 1e-3, 1e-2, 5e-2)]
     for kind, x, regular in strengths:

@@ -23,6 +23,7 @@ from .settings import CPU_EPOCHS, CPU_RECIPE, CPU_SEEDS
 ADAM = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 30, "batch_size": 128}
 TEN, FIVE, THREE = (tuple(range(n)) for n in (10, 5, 3))
 NASGD = "N = 10, nested averaged SGD"
+L1 = (1e-6, 1e-5, 1e-4, 1e-3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +133,7 @@ def _several_inputs() -> Regime:
         **{
             f"MIMO (M = {m}), L1 {l1:g}": (Mimo(members=m), wide, {"l1": l1, "weight_decay": 0.0})
             for m in (1, 3)
-            for l1 in (1e-5, 1e-4)
+            for l1 in L1
         },
     }
     common: dict[str, Any] = {"data": "fashion_mnist", "examples": 5_000, "ood": ("mnist",)}
