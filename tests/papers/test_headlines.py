@@ -118,6 +118,23 @@ def test_too_few_seeds_are_open_and_none_is_said(monkeypatch: pytest.MonkeyPatch
     assert headlines.table_rows(one)[0]["ours"] == "Accuracy 90.0 against 80.0"
 
 
+def test_what_a_claim_is_about_is_run_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    methods = {"beside": Deep(members=3), "one": Single(), "two": Deep(members=2)}
+    rows = tuple(
+        Row(label=label, data="digits", model="mlp:hidden=8", method=method, recipe={"epochs": 1}, seeds=(0, 1))
+        for label, method in methods.items()
+    )
+    monkeypatch.setattr(headlines, "REGIMES", {"T": Regime(name="T", title="t", why="w", rate=1, rows=rows)})
+    only(monkeypatch, Claim("two are better", "paper", "1", "T", "two", "one", "NLL", 0.01))
+    begun: list[int] = []
+    monkeypatch.setattr(
+        headlines, "run_cells", lambda cells, *args, **how: begun.extend(c.method.members for c in cells)
+    )
+    monkeypatch.setattr(headlines, "_write", lambda *args: None)
+    reproduce("headlines", tmp_path / "run", pages=tmp_path / "pages", threads=1)
+    assert begun == [1, 2, 1, 2, 3, 3]
+
+
 def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recipe = {"epochs": 1, "batch_size": 256}
     rows = tuple(

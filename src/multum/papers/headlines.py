@@ -48,7 +48,9 @@ def headlines(
     before: Document = read_json(file) if file.is_file() else {"regimes": {}}
     prepare_folder(folder)
     regimes = {}
-    for regime in sorted(REGIMES.values(), key=hours_per_claim):  # a stopped run has decided as much as it can
+    asked = {f"{claim.regime}: {label}" for claim in CLAIMS for label in (claim.method, claim.other)}
+    # A stopped run has decided as much as it can: most claims an hour first, in a regime the rows that they are about.
+    for regime in sorted(REGIMES.values(), key=hours_per_claim):
         run = Run(rows=regime.every, item=f"{NAME}, {regime.name}")
         known = before["regimes"].get(regime.name, {"rows": {}})["rows"]
         titles = {
@@ -57,7 +59,9 @@ def headlines(
             for cell in row.cells()
             if str(cell.seed) not in _known(row, known)["seconds"]
         }
-        waiting = [cell for cell in run.cells() if cell.name in titles]
+        waiting = sorted(
+            (cell for cell in run.cells() if cell.name in titles), key=lambda cell: titles[cell.name] not in asked
+        )
         if runner is not None and waiting and not repeat:
             epochs = max(row.epochs for row in regime.every)
             with locked(out):
