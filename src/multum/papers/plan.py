@@ -10,6 +10,9 @@ from .claims import CLAIMS, LEVEL, VERDICTS, level, tests
 from .counting import plan
 from .regimes import REGIMES, Regime
 
+SWEEPS = "For the papers' curves, beside these rows:"
+TRIALS = "Planned after the rows above had been seen, to find out why they are so; no claim is about them:"
+
 
 def plan_page() -> str:
     """The whole page, from regimes.py and claims.py."""
@@ -52,7 +55,7 @@ def _margin(margin: float, equal: bool) -> str:
 def _price() -> str:
     rows = []
     for regime in REGIMES.values():
-        for what, own in (("claims", regime.rows), ("sweeps", regime.sweeps)):
+        for what, own in (("claims", regime.rows), ("sweeps", regime.sweeps), ("trials", regime.trials)):
             if own:
                 planned = plan(Run(rows=own), rate=regime.rate)
                 rows.append([regime.name, what, str(planned.cells), f"{regime.rate:g}", f"{planned.hours:.2f}"])
@@ -74,16 +77,18 @@ def _regime(regime: Regime) -> list[str]:
     common = dict(set.intersection(*(set(_settings(row).items()) for row in regime.every)))
     names = list(dict.fromkeys(name for row in regime.every for name in _settings(row) if name not in common))
     tables = [
-        markdown_table(["row", *names], [[row.label, *(_settings(row).get(name, "") for name in names)] for row in own])
-        for own in (regime.rows, regime.sweeps)
+        (
+            title,
+            markdown_table(["row", *names], [[r.label, *(_settings(r).get(name, "") for name in names)] for r in own]),
+        )
+        for title, own in zip(("", SWEEPS, TRIALS), (regime.rows, regime.sweeps, regime.trials), strict=True)
         if own
     ]
     return [
         f"## {regime.name}: {regime.title}",
         regime.why,
         "; ".join(f"{name} {value}" for name, value in sorted(common.items())),
-        tables[0],
-        *(part for table in tables[1:] for part in ("For the papers' curves, beside these rows:", table)),
+        *(part for titled in tables for part in titled if part),
     ]
 
 

@@ -36,13 +36,14 @@ class Regime:
     rate: float  # GMAC a second of training on one core, measured on a few epochs: what the hours are priced by
     rows: tuple[Row, ...]
     sweeps: tuple[Row, ...] = ()  # no claim is about them: they are points of the papers' curves, beside `rows`
+    trials: tuple[Row, ...] = ()  # nor about these: planned after rows had been seen, to find out why they are so
     single: str = "one network"
     half: str = ""
     spare: bool = True  # whether it is made to have capacity to spare, and is checked for it
 
     @property
     def every(self) -> tuple[Row, ...]:
-        return (*self.rows, *self.sweeps)
+        return (*self.rows, *self.sweeps, *self.trials)
 
     def points(
         self, labels: Mapping[str, str], by: Mapping[str, str] | None = None, **varied: Mapping[str, Any]
@@ -162,6 +163,10 @@ def _equal_layers() -> Regime:
         "Deep Ensembles, 3 times the rate": (Deep(members=4), deep, {"lr": 3e-3}),
     }
     sweeps: dict[str, Any] = {f"MixtureEnsembles, 1x, M = {m}": (Mixture(members=m, budget=1.0), deep) for m in (2, 8)}
+    trials: dict[str, Any] = {
+        "MixtureEnsembles, 1x, a third of the rate": (Mixture(members=4, budget=1.0), deep, {"lr": 1e-3 / 3}),
+        "BatchEnsemble, 3 times the rate": (BatchEnsemble(members=4), deep, {"lr": 3e-3}),
+    }
     common: dict[str, Any] = {"data": "fashion_mnist", "examples": 10_000, "ood": ("mnist",)}
     return Regime(
         name="R3",
@@ -170,6 +175,7 @@ def _equal_layers() -> Regime:
         rate=28.0,
         rows=_rows(methods, ADAM, seeds=FIVE, **common),
         sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        trials=_rows(trials, ADAM, seeds=THREE, **common),
         half="half width",
     )
 
