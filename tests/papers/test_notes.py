@@ -16,6 +16,7 @@ import pytest
 from scipy import stats
 
 from multum.papers import headlines
+from multum.papers.claims import CLAIMS
 from multum.papers.results import Printed
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
@@ -143,6 +144,24 @@ PARTS = parts()
 @pytest.mark.parametrize(("place", "text", "items"), PARTS, ids=[f"{place}-{i}" for i, (place, *_) in enumerate(PARTS)])
 def test_numbers_in_notes_are_those_of_the_json(place: str, text: str, items: list[str]) -> None:
     assert unknown(text, items, place) == []
+
+
+WHY = headlines._reasons(RESULTS)
+
+
+@pytest.mark.parametrize("says", WHY)
+def test_numbers_in_reasons_are_means_of_the_regime(says: str) -> None:
+    (claim,) = (claim for claim in CLAIMS if claim.says == says)
+    rows = json.loads((RESULTS / "headlines.json").read_text())["regimes"][claim.regime]["rows"].values()
+    columns = {column for row in rows for column in row["values"]}
+    means = {
+        column: {sum(seeds.values()) / len(seeds) for row in rows if (seeds := row["values"].get(column))}
+        for column in columns
+    }
+    values = set().union(*means.values())
+    differences = {a - b for numbers in means.values() for a, b in permutations(numbers, 2)}
+    known = {"": values, "points": differences, "times": set(), "change": set()}
+    assert [x for x, kind in written(WHY[says]) if not is_known(x, kind, known)] == []
 
 
 def test_a_wrong_number_in_a_note_is_found() -> None:
