@@ -99,10 +99,10 @@ def compare(
     model = full_name(model, source, out)
     network = cost_of_network(model, source)  # builds it, so that what cannot be built is said first
     limit = None if budget is None else Budget.parse(budget, network)
+    jobs, threads = jobs_and_threads(jobs, threads, on, cells=len(wanted) * len(listed))
+    runner = runner_for(on, jobs, address)  # its processes import while entries are planned
     entries = entries_of(wanted, model, source, limit)
     setting = Setting(name, _content(source, outside), SPLIT, ood_names, *_corruptions(shift, source), trained)
-    jobs, threads = jobs_and_threads(jobs, threads, on, cells=len(entries) * len(listed))
-    runner = runner_for(on, jobs, address)
     prepare_folder(out)
     parted = source.with_validation(full.held_out, SPLIT) if full.held_out and source.validation is None else source
     if progress:

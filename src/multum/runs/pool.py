@@ -36,11 +36,7 @@ def here(cells: Sequence[Cell], out: Path, threads: int, begun: Begun) -> Iterat
 
 def processes(cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs: int) -> Iterator[Outcome]:
     """Up to `jobs` cells at once, each in a process of its own: one that dies takes no other with it."""
-    os.environ.setdefault(*QUIET_WAITING)
-    context = multiprocessing.get_context("forkserver")
-    # Imported once for all cells: what training imports when it begins, and what reading this data took here.
-    readers = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
-    context.set_forkserver_preload(["multum.runs.cells", "lightning_fabric", "torch._dynamo", *readers])
+    context = _context()
     waiting, running = list(cells), dict[Any, tuple[Any, Cell]]()
     try:
         while waiting or running:
@@ -60,6 +56,19 @@ def processes(cells: Sequence[Cell], out: Path, threads: int, begun: Begun, jobs
             process.terminate()  # SIGTERM: the cell writes where it is
         for process, _ in running.values():
             process.join()
+
+
+def _context() -> Any:
+    """Where processes of cells come from: a server that has imported, once for all, what they need, or begins to."""
+    from multiprocessing import forkserver  # not on every system
+
+    os.environ.setdefault(*QUIET_WAITING)
+    context = multiprocessing.get_context("forkserver")
+    # What training imports when it begins, and what reading this data took here.
+    readers = [name for name in ("pandas", "sklearn.datasets") if name in sys.modules]
+    context.set_forkserver_preload(["multum.runs.cells", "lightning_fabric", "torch._dynamo", *readers])
+    forkserver.ensure_running()
+    return context
 
 
 def _child(cell: Cell, folder: Path, threads: int, sender: Any) -> None:
@@ -140,14 +149,17 @@ def _task(cell: Cell, out: str, mark: str, threads: int) -> tuple[Outcome, dict[
 
 
 def runner_for(on: str, jobs: int, address: str | None) -> Runner:
-    """Where cells run: "here", in this process or in several, or on "ray"."""
+    """Where cells run: "here", in this process or in several, which begin to import at once, or on "ray"."""
     if jobs < 1:
         raise ConfigError(f"`jobs` must be a whole number >= 1; got jobs={jobs}. Use --jobs 1")
     if on == "ray":
         return partial(on_ray, jobs=jobs, address=address)
     if on != "here":
         raise ConfigError(f"`on` must be 'here' or 'ray'; got on={on!r}. Use --on here")
-    return here if jobs == 1 else partial(processes, jobs=jobs)
+    if jobs == 1:
+        return here
+    _context()
+    return partial(processes, jobs=jobs)
 
 
 def run_cells(
