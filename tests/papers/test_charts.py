@@ -172,7 +172,7 @@ SWEEPS: list[tuple[str, str, str, tuple[str, ...], dict[str, tuple[str, float]]]
         "",
         "L1",
         ("accuracy", "nll"),
-        {f"L1 = {x:g}, M = {m}": (f"M = {m}", x) for m in (1, 3) for x in (1e-5, 1e-4)},
+        {f"L1 = {x:g}, M = {m}": (f"M = {m}", x) for m in (1, 3) for x in (1e-6, 1e-5, 1e-4, 1e-3)},
     ),
 ]
 
