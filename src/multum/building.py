@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -279,3 +280,14 @@ def _state(task: str, width: int, targets: int | None) -> dict[str, Tensor]:
         f"or one; got {width} for {count} target{'s' * (count != 1)}. Give its last layer {2 * count} or {count}, or "
         "say targets=..."
     )
+
+
+@contextmanager
+def without_remarks() -> Iterator[None]:
+    """Without the remarks that a method makes on one config: a plan builds many that nobody asked for."""
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)

@@ -9,6 +9,7 @@ import sys
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,6 +29,7 @@ from torch import nn
 from multum.figures.figure import svg
 from multum.metrics.speed import Speed, Speeds
 from multum.papers import ITEMS, find, speed
+from multum.papers.along import TESTED
 from multum.papers.base import Row
 from multum.papers.charts.drawings import COLOURS, Compared, Grove, ordering_chart
 from multum.papers.exact import exact
@@ -244,22 +246,30 @@ def test_mixtures_by_parameters_and_by_members() -> None:
 SIZES = {"P = 1x": 100, "P = 2x": 200, "P = 3.3x": 330, "M = 2": 99, "M = 8": 101}
 
 
-def test_training_curves_and_test_accuracies() -> None:
-    found = trained("hypernet/table1-2")
-    picture = ITEMS["hypernet/table1-2"].chart(found)[""]
-    labels = {"ASGD (constant LR)": "ASGD", "NASGD (constant LR)": "NASGD"}
+def test_training_and_test_accuracy_along_the_epochs() -> None:
+    def tested(row: Row, seed: int) -> dict[str, Any]:
+        """As `along_epochs` gives it, of weights that lie in a run folder."""
+        result = cell(row, seed)
+        for epoch in result["curves"]["training"]:
+            epoch[TESTED] = draw(row.label, seed, "tested", epoch["epoch"])
+        return result
+
+    found = trained("hypernet/figure2", tested)
+    picture = ITEMS["hypernet/figure2"].chart(found)[""]
+    labels = {"ASGD": "ASGD", "NASGD": "NASGD"}
     assert len(picture.numbers) == sum(found.run.row(label).epochs for label in labels)
     for i, (label, name) in enumerate(labels.items()):
-        epochs = found.run.row(label).epochs
-        for e in range(1, epochs + 1):
+        means = []
+        for e in range(1, found.run.row(label).epochs + 1):
 
-            def at(result: Mapping[str, Any], e: int = e) -> float:
-                return result["curves"]["training"][e - 1]["accuracy"]
+            def at(result: Mapping[str, Any], key: str, e: int = e) -> float:
+                return result["curves"]["training"][e - 1][key]
 
-            holds(picture, label, {"epoch": e, "curve": name}, {"training accuracy": over(found, label, at)})
-        end = over(found, label, of("accuracy"))
-        holds(picture, label, {"epoch": epochs}, {"accuracy": end})
-        assert picture.drawing.axes[0].containers[i][0].get_ydata() == pytest.approx([end[0]])
+            both = {"training accuracy": partial(at, key="accuracy"), TESTED: partial(at, key=TESTED)}
+            expected = {column: over(found, label, value) for column, value in both.items()}
+            holds(picture, label, {"epoch": e, "curve": name}, expected)
+            means.append(expected[TESTED][0])
+        assert picture.drawing.axes[0].containers[i][0].get_ydata() == pytest.approx(means)
     told = {"members are born", "averaging begins", "NASGD"}
     assert told <= words(picture.drawing)
 

@@ -3,12 +3,14 @@
 import copy
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from scipy import stats
 
 from multum import Deep, Single, reproduce
 from multum.errors import ConfigError, DataError
+from multum.methods import Method
 from multum.papers import claims, headlines
 from multum.papers.base import Row
 from multum.papers.claims import CLAIMS, Claim
@@ -118,21 +120,29 @@ def test_too_few_seeds_are_open_and_none_is_said(monkeypatch: pytest.MonkeyPatch
     assert headlines.table_rows(one)[0]["ours"] == "Accuracy 90.0 against 80.0"
 
 
-def test_what_a_claim_is_about_is_run_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    methods = {"beside": Deep(members=3), "one": Single(), "two": Deep(members=2)}
-    rows = tuple(
-        Row(label=label, data="digits", model="mlp:hidden=8", method=method, recipe={"epochs": 1}, seeds=(0, 1))
-        for label, method in methods.items()
-    )
-    monkeypatch.setattr(headlines, "REGIMES", {"T": Regime(name="T", title="t", why="w", rate=1, rows=rows)})
-    only(monkeypatch, Claim("two are better", "paper", "1", "T", "two", "one", "NLL", 0.01))
-    begun: list[int] = []
+def test_what_claims_are_about_is_run_first_and_the_cheapest_regime_before_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def regime(name: str, width: int, methods: dict[str, Method]) -> Regime:
+        how: dict[str, Any] = {"data": "uci_energy", "model": f"mlp:hidden={width}", "recipe": {"epochs": 1}}
+        rows = [Row(label=label, method=method, seeds=(0, 1), **how) for label, method in methods.items()]
+        return Regime(name=name, title="t", why="w", rate=1, rows=tuple(rows))
+
+    beside, pair = {"beside": Deep(members=3)}, {"one": Single(), "two": Deep(members=2)}
+    every = (regime("L", 64, beside | pair), regime("S", 8, beside | pair), regime("N", 1, {"one": Deep(members=5)}))
+    monkeypatch.setattr(headlines, "REGIMES", {regime.name: regime for regime in every})
+    about = [Claim(f"{name}: two are better", "paper", "1", name, "two", "one", "NLL", 0.01) for name in "LS"]
+    for module in (claims, headlines):
+        monkeypatch.setattr(module, "CLAIMS", tuple(about))
+    begun: list[str] = []
     monkeypatch.setattr(
-        headlines, "run_cells", lambda cells, *args, **how: begun.extend(c.method.members for c in cells)
+        headlines, "run_cells", lambda cells, *args, titles, **how: begun.extend(titles[cell.name] for cell in cells)
     )
     monkeypatch.setattr(headlines, "_write", lambda *args: None)
     reproduce("headlines", tmp_path / "run", pages=tmp_path / "pages", threads=1)
-    assert begun == [1, 2, 1, 2, 3, 3]
+    first, others = begun[:8], begun[8:]
+    assert first == [f"{name}: {label}" for name in "SL" for _ in range(2) for label in ("one", "two")]
+    assert others == ["N: one"] * 2 + ["S: beside"] * 2 + ["L: beside"] * 2
 
 
 def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

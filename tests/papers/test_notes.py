@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -53,6 +54,7 @@ ELSEWHERE = {
         "20.8": "the lowest accuracy on that plane's straight lines: see the test below",
     },
     "mimo/figure3.note.md": dict.fromkeys(("50.4", "52.7", "55.2", "48.6"), "paths over the plane: see the test below"),
+    "hypernet/figure2.note.md": dict.fromkeys(("82.3", "77.5", "83.5", "73.9"), "of the figure: see the test below"),
     "mimo/figure4-left.note.md": dict.fromkeys(("0.50", "0.33"), "no preference among two inputs, and among three"),
     "packed/appendix-j.note.md": dict.fromkeys(("0.16", "6.2"), "of an F distribution: see the test below"),
 }
@@ -149,19 +151,33 @@ def test_numbers_in_notes_are_those_of_the_json(place: str, text: str, items: li
 WHY = headlines._reasons(RESULTS)
 
 
+def means_of(regimes: Iterable[str]) -> dict[str, set[float]]:
+    """All that a sentence may say of regimes: means over seeds, and differences of two rows of one regime."""
+    document = json.loads((RESULTS / "headlines.json").read_text())
+    values, differences = set(), set()
+    for regime in regimes:
+        rows = document["regimes"][regime]["rows"].values()
+        for column in {column for row in rows for column in row["values"]}:
+            means = {sum(own.values()) / len(own) for row in rows if (own := row["values"].get(column))}
+            values |= means
+            differences |= {a - b for a, b in permutations(means, 2)}
+    return {"": values, "points": differences, "times": set(), "change": set()}
+
+
 @pytest.mark.parametrize("says", WHY)
 def test_numbers_in_reasons_are_means_of_the_regime(says: str) -> None:
     (claim,) = (claim for claim in CLAIMS if claim.says == says)
-    rows = json.loads((RESULTS / "headlines.json").read_text())["regimes"][claim.regime]["rows"].values()
-    columns = {column for row in rows for column in row["values"]}
-    means = {
-        column: {sum(seeds.values()) / len(seeds) for row in rows if (seeds := row["values"].get(column))}
-        for column in columns
-    }
-    values = set().union(*means.values())
-    differences = {a - b for numbers in means.values() for a, b in permutations(numbers, 2)}
-    known = {"": values, "points": differences, "times": set(), "change": set()}
+    known = means_of([claim.regime])
     assert [x for x, kind in written(WHY[says]) if not is_known(x, kind, known)] == []
+
+
+def test_numbers_in_short_are_means_of_the_regimes_that_are_named_there() -> None:
+    page = (RESULTS / "README.md").read_text()
+    points = page.partition("## In short")[2].partition("\n## ")[0].strip().split("\n- ")
+    assert len(points) > 4
+    for point in points:
+        known = means_of(re.findall(r"\bR\d\b", point))
+        assert [x for x, kind in written(point) if not is_known(x, kind, known)] == [], point
 
 
 def test_a_wrong_number_in_a_note_is_found() -> None:
@@ -193,6 +209,16 @@ def test_counts_of_orderings_are_those_of_the_json() -> None:
 def test_the_interval_of_a_ratio_of_standard_deviations() -> None:
     ends = [math.sqrt(stats.f.ppf(p, 2, 2)) for p in (0.025, 0.975)]
     assert [f"{end:.{digits}f}" for end, digits in zip(ends, (2, 1), strict=True)] == ["0.16", "6.2"]
+
+
+def test_nested_steps_are_ahead_in_the_two_epochs_after_members_are_born() -> None:
+    numbers = pd.DataFrame(read("hypernet/figure2")["pictures"][""]["numbers"]).set_index(["curve", "epoch"])
+    tested = 100 * numbers["test accuracy"]
+    note = " ".join((RESULTS / "hypernet" / "figure2.note.md").read_text().split())
+    assert (
+        f"right on {tested['NASGD', 7]:.1f} % of the test images, by plain steps on {tested['ASGD', 7]:.1f} %" in note
+    )
+    assert f"another epoch later on {tested['NASGD', 8]:.1f} and {tested['ASGD', 8]:.1f} %" in note
 
 
 def test_subnetworks_of_mimo_are_joined_by_paths() -> None:

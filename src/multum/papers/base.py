@@ -263,6 +263,7 @@ FACTS = {
     "california_housing": Facts((8,), 2, 16_512, 4_128),
     "cifar10": Facts((3, 32, 32), 10, 50_000, 10_000),
     "cifar100": Facts((3, 32, 32), 100, 50_000, 10_000),
+    "digits": Facts((1, 8, 8), 10, 1258, 539),  # for trials
     "fashion_mnist": Facts((1, 28, 28), 10, 60_000, 10_000),
     "imagenet": Facts((3, 224, 224), 1000, 1_281_167, 50_000),
     "sines": Facts((1,), 2, 64, 3000),

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import models
-from ..building import ensemble
+from ..building import ensemble, without_remarks
 from ..ensemble import Ensemble
 from ..methods import Method, Single
 from ..metrics.cost import Cost, cost
@@ -35,7 +35,8 @@ def build(row: Row) -> Ensemble:
 
 def _build(model: str, method: Method, facts: Facts) -> Ensemble:
     network, example = _network(model, facts)
-    built = ensemble(network, method, example=example, task="classification" if facts.is_image else "regression")
+    with without_remarks():
+        built = ensemble(network, method, example=example, task="classification" if facts.is_image else "regression")
     if built.members < method.members:
         method.give_birth(built)
     return built

@@ -8,6 +8,7 @@ over seeds with the interval of a paired t test, at a level that holds for all t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,12 +18,13 @@ import torch
 from ..figures.formats import markdown_table
 from ..files import locked, plain, prepare_folder, read_json, write_json, write_text
 from ..metrics.statistics import over_seeds, paired_t
+from ..runs.cells import Cell
 from ..runs.machine import machine, versions
 from ..runs.pool import Runner, run_cells
 from .base import Row, Run
 from .claims import CALIBRATED, CLAIMS, Claim, level, tests
 from .measured import COLUMNS, Trained, settings_of
-from .plan import hours_per_claim, plan_page
+from .plan import hours, plan_page
 from .regimes import REGIMES, Regime
 from .repeating import CELLS, repeated, told
 from .results import FORMAT, LOWER
@@ -47,27 +49,18 @@ def headlines(
     folder, file = out / CELLS, pages / f"{NAME}.json"
     before: Document = read_json(file) if file.is_file() else {"regimes": {}}
     prepare_folder(folder)
-    regimes = {}
-    asked = {f"{claim.regime}: {label}" for claim in CLAIMS for label in (claim.method, claim.other)}
-    # A stopped run has decided as much as it can: most claims an hour first, in a regime the rows that they are about.
-    for regime in sorted(REGIMES.values(), key=hours_per_claim):
-        run = Run(rows=regime.every, item=f"{NAME}, {regime.name}")
-        known = before["regimes"].get(regime.name, {"rows": {}})["rows"]
-        titles = {
-            cell.name: f"{regime.name}: {row.label}"
-            for row in regime.every
-            for cell in row.cells()
-            if str(cell.seed) not in _known(row, known)["seconds"]
-        }
-        waiting = sorted(
-            (cell for cell in run.cells() if cell.name in titles), key=lambda cell: titles[cell.name] not in asked
-        )
-        if runner is not None and waiting and not repeat:
-            epochs = max(row.epochs for row in regime.every)
+    known = {name: before["regimes"].get(name, {"rows": {}})["rows"] for name in REGIMES}
+    if runner is not None and not repeat:
+        waiting = _waiting(known)
+        if waiting:
+            cells, titles = [cell for cell, _ in waiting], {cell.name: title for cell, title in waiting}
+            epochs = max(row.epochs for regime in REGIMES.values() for row in regime.every)
             with locked(out):
-                run_cells(waiting, folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
-        regimes[regime.name] = _measured(regime, Trained.read(run, folder), known)
-    regimes = {name: regimes[name] for name in REGIMES}
+                run_cells(cells, folder, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
+    regimes = {}
+    for name, regime in REGIMES.items():
+        run = Run(rows=regime.every, item=f"{NAME}, {name}")
+        regimes[name] = _measured(regime, Trained.read(run, folder), known[name])
     document = plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
     if all(before.get(name) == document[name] for name in ("format", "regimes")):
         document = dict(before)  # nothing was run: the file says where its numbers come from
@@ -81,6 +74,28 @@ def headlines(
         document["repeated"] = again
     _write(pages, document)
     return document
+
+
+def _waiting(known: Mapping[str, Mapping[str, Any]]) -> list[tuple[Cell, str]]:
+    """The cells that are not known, with their titles, so that a stopped run has decided as much as it can.
+
+    First the rows that claims are about, most claims an hour first; then the others, the cheapest regime first.
+    """
+    asked = {(claim.regime, label) for claim in CLAIMS for label in (claim.method, claim.other)}
+    claims = Counter(claim.regime for claim in CLAIMS)
+    waiting: dict[str, tuple[Cell, str]] = {}
+    for first in (True, False):
+        rows = {
+            name: [row for row in regime.every if ((name, row.label) in asked) == first]
+            for name, regime in REGIMES.items()
+        }
+        price = {name: hours(REGIMES[name], own) / (claims[name] if first else 1) for name, own in rows.items() if own}
+        for name in sorted(price, key=price.__getitem__):
+            for cell in Run(rows=tuple(rows[name])).cells():
+                row = next(row for row in rows[name] if cell in row.cells())
+                if str(cell.seed) not in _known(row, known[name])["seconds"]:
+                    waiting.setdefault(cell.name, (cell, f"{name}: {row.label}"))
+    return list(waiting.values())
 
 
 def _known(row: Row, known: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 
 from ..figures.formats import markdown_table
 from .base import Row, Run
@@ -67,10 +67,9 @@ def _price() -> str:
     )
 
 
-def hours_per_claim(regime: Regime) -> float:
-    """Hours of one core for all its rows, for each claim that they decide."""
-    claims = sum(claim.regime == regime.name for claim in CLAIMS)
-    return plan(Run(rows=regime.every), rate=regime.rate).hours / claims if claims else math.inf
+def hours(regime: Regime, rows: Sequence[Row]) -> float:
+    """Of one core, for some of a regime's rows."""
+    return plan(Run(rows=tuple(rows)), rate=regime.rate).hours
 
 
 def _regime(regime: Regime) -> list[str]:

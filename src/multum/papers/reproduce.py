@@ -114,11 +114,11 @@ def _earlier(pages: Path, item: Item, run: Run) -> dict[str, Any]:
     """The document that lies in the folder of pages, if it is of the same rows and seeds; nothing otherwise."""
     file = pages / f"{item.id}.json"
     document = read_json(file) if file.is_file() else {}
-    trained = () if item.status == "exact" else run.rows
+    trained, scale = ((), "paper") if item.status == "exact" else (run.rows, run.scale)
     cells = [(cell["row"], cell["seed"]) for cell in document.get("cells", ())]
     same = document.get("rows", {}) == plain({row.label: settings_of(row) for row in trained})
     same = same and cells == [(row.label, seed) for row in trained for seed in row.seeds]
-    return document if same and document.get("scale") == run.scale else {}
+    return document if same and document.get("scale") == scale else {}
 
 
 def _is_elsewhere(earlier: Mapping[str, Any], run: Run, folder: Path, gather: bool) -> bool:

@@ -7,9 +7,7 @@ work             what a pass has to do, operation by operation: the latency of o
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 from torch.utils.flop_counter import flop_registry
 
-from ..building import ensemble
+from ..building import ensemble, without_remarks
 from ..ensemble import Ensemble
 from ..errors import MultumError
 from ..executors import REFERENCE, default
@@ -96,7 +94,7 @@ class Base:
         return self._ensemble(network, method, self.example)
 
     def _ensemble(self, network: nn.Module, method: Method, example: Any) -> Ensemble:
-        with torch.random.fork_rng(), _silent():
+        with torch.random.fork_rng(), without_remarks():
             ens = ensemble(network, method, example=example, task=self.task, targets=self.targets, seed=0).eval()
         if ens.members < method.members:  # members are born, or gathered, while it trains
             own = ens.tensors(ens.own)
@@ -135,18 +133,6 @@ class _Working(TorchDispatchMode):
             grouped = packet is torch.ops.aten.convolution and args[8] > 1
             self.macs, self.grouped = self.macs + macs * (not grouped), self.grouped + macs * grouped
         return out
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Without the remarks that a method makes on one config: a plan tries many that nobody asked for."""
-    log = logging.getLogger("multum")
-    level = log.level
-    log.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
 
 
 def _without_values(network: nn.Module, example: Any) -> tuple[nn.Module, Any]:

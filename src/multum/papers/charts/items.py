@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -16,14 +15,13 @@ from matplotlib.figure import Figure as Drawing
 
 from ...data.corruptions import SEVERITIES
 from ...metrics.statistics import over_seeds
-from ...training.recipe import Recipe
 from ..base import Row
-from ..exact import divergences, nested_steps
+from ..exact import divergences
 from ..measured import Trained
 from ..results import Picture
 from ..speed import BATCH, RELATIVE, relative_rates
 from .drawings import circles_chart, regression_forest
-from .panels import BARS, MEASURES, Measure, Panel, Point, bars, boxes, curves, gathered, measured, training_curves
+from .panels import BARS, MEASURES, Measure, Panel, Point, bars, boxes, curves, gathered, measured
 
 Chart: TypeAlias = Callable[[Trained], dict[str, Picture]]
 
@@ -264,58 +262,3 @@ def scaling(trained: Trained) -> dict[str, Picture]:
     )
     title = "MixtureEnsembles by parameters and by members"
     return picture(trained, title, caption, draw, numbers)
-
-
-def nested_chart(trained: Trained) -> dict[str, Picture]:
-    """Figure 1: what is shared, after each member's step."""
-    paths = ((name, step, theta) for name, (path, _) in nested_steps().items() for step, theta in enumerate(path))
-    numbers = pd.DataFrame(paths, columns=["curve", "member", "theta"])
-
-    def draw(numbers: pd.DataFrame) -> Drawing | None:
-        title = "theta, what members share"
-        return curves([Panel(numbers, "member", "theta", "after the step of member (0: before)", title=title)])
-
-    caption = (
-        "Plain SGD moves what is shared at every member's step; nested SGD holds it until all members have stepped, "
-        "and moves it once by the sum."
-    )
-    return picture(trained, "Nested against plain SGD", caption, draw, numbers)
-
-
-def constant_rate(trained: Trained) -> dict[str, Picture]:
-    """Figure 2: training at a constant rate, nested or not."""
-    every: dict[str, Picture] = {}
-    for data, of_data in by_data(trained.run.rows).items():
-        rows = [row for row in of_data if row.recipe["schedule"] == "constant"]
-        points = [
-            Point(row.label, curve, epoch, {"training accuracy": _epoch(epoch), **measured(*last)})
-            for row in rows
-            for curve in ["NASGD" if row.method.as_dict().get("nested") else "ASGD"]
-            for epoch in range(1, row.epochs + 1)
-            for last in [["accuracy"] if epoch == row.epochs else []]
-        ]
-        numbers = gathered(trained, "epoch", points)
-        caption = (
-            "Left: the ensemble's test accuracy with averaged weights, which the paper draws along the epochs and "
-            "which is measured here at the end only. Right, not in the paper: the share of right answers on the "
-            f"(augmented) training images, member by member, before averaging. {BARS}"
-        )
-        title = named("Nested (NASGD) against plain averaged SGD (ASGD) at a constant rate", data)
-        turns = _turns(rows[0]) if rows else {}
-        every |= picture(trained, title, caption, partial(training_curves, turns=turns), numbers, data)
-    return every
-
-
-def _epoch(epoch: int) -> Measure:
-    """The accuracy in training at one epoch."""
-    return lambda result: next((x["accuracy"] for x in result["curves"]["training"] if x["epoch"] == epoch), None)
-
-
-def _turns(row: Row) -> dict[int, str]:
-    """The epochs after which members are born, and weights averaged."""
-    recipe = Recipe().with_overrides(row.recipe)
-    born = row.method.birth_after(recipe.epochs)
-    turns = {born: "members are born"} if born else {}
-    if recipe.average_from is not None:
-        turns[round(recipe.average_from * recipe.epochs)] = "averaging begins"
-    return turns

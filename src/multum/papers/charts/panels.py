@@ -241,28 +241,23 @@ def boxes(panels: Sequence[Panel]) -> Drawing | None:
 
 
 def training_curves(numbers: pd.DataFrame, turns: Mapping[int, str]) -> Drawing:
-    """Accuracy on the test set at the end, and in training along epochs, with lines where the training changes."""
+    """Test and training accuracy along epochs, with lines where the training changes."""
+    titles = {"test accuracy": "test accuracy of the ensemble", "training accuracy": "training accuracy of members"}
+    names = [name for name in titles if name in numbers and numbers[name].notna().any()]
     with drawing():
-        figure, (tested, trained) = _sheet(2, ratios=(1, 3))
-        ends = numbers.dropna(subset=["accuracy"]) if "accuracy" in numbers else numbers[:0]
-        for i, (name, own) in enumerate(numbers.groupby("curve", sort=False)):
-            style = _marked(look(i))
-            crowded = {"marker": "", "errorevery": len(own) // 20} if len(own) > 40 else {}
-            x, y, error = (own[column] for column in ("epoch", "training accuracy", "training accuracy error"))
-            trained.errorbar(x, y, error, label=name, **{**style, **crowded})
-            end = ends[ends["curve"] == name]
-            tested.errorbar([i] * len(end), end["accuracy"], end.get("accuracy error"), **{**style, "lw": 0})
-        for epoch, text in turns.items():
-            trained.axvline(epoch + 0.5, color=MUTED, lw=1, ls=(0, (1, 2)), zorder=1)
-            place: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "bottom", "size": 9, "color": MUTED}
-            trained.text(epoch + 0.45, 0.03, text, transform=trained.get_xaxis_transform(), **place)
-        trained.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=ROUND))
-        trained.set_xlabel("epoch")
-        names = list(numbers["curve"].unique())
-        tested.set_xticks(range(len(names)), names)
-        tested.set_xlim(-0.6, len(names) - 0.4)
-        for axes, title in ((trained, "training accuracy of members"), (tested, "test accuracy, end")):
-            heading(axes, title)
+        figure, every = _sheet(len(names))
+        for axes, name in zip(every, names, strict=True):
+            for i, (curve, own) in enumerate(numbers.dropna(subset=[name]).groupby("curve", sort=False)):
+                crowded = {"marker": "", "errorevery": len(own) // 20} if len(own) > 40 else {}
+                style = {**_marked(look(i)), **crowded}
+                axes.errorbar(own["epoch"], own[name], own[f"{name} error"], label=curve, **style)
+            for epoch, text in turns.items():
+                axes.axvline(epoch + 0.5, color=MUTED, lw=1, ls=(0, (1, 2)), zorder=1)
+                place: dict[str, Any] = {"rotation": 90, "ha": "right", "va": "bottom", "size": 9, "color": MUTED}
+                axes.text(epoch + 0.45, 0.03, text, transform=axes.get_xaxis_transform(), **place)
+            axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=ROUND))
+            axes.set_xlabel("epoch")
+            heading(axes, titles[name])
             axes.yaxis.set_major_formatter(PERCENT)
-        _legend(figure, [trained])
+        _legend(figure, every)
     return figure
