@@ -15,7 +15,7 @@ from .charts.items import diversity, sweep, together
 from .inside import by_sparsity, listening, paths
 from .regimes import L1, REGIMES
 from .results import read
-from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
+from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, rows
 
 TABLES, REMARKS, DEPARTS = read("mimo")
 SEEDS = (0, 1, 2)
@@ -65,14 +65,16 @@ def cifar_rows(data: str) -> tuple[Row, ...]:
     return _rows(settings, data=data, seeds=SEEDS, shift=CIFAR_C)
 
 
-CPU_METHODS: dict[str, Method] = {
-    "Deterministic": Single(),
-    "Dropout": McDropout(members=1, rate=0.1),
-    "Naive multihead (M = 3)": Multihead(members=3),
-    "MIMO (M = 3)": Mimo(members=3),
-    "TreeNet (M = 3)": TreeNet(members=3),
-    "BatchEnsemble (M = 4)": BatchEnsemble(members=4),
-    "Ensemble (M = 4)": Deep(members=4),
+# The rows of Table 1 in R2.
+SMALL = {
+    "Deterministic": "one network",
+    "Dropout": "dropout",
+    "Naive multihead (M = 3)": "multihead (M = 3)",
+    "MIMO (M = 3)": "MIMO (M = 3)",
+    "TreeNet (M = 3)": "TreeNet (M = 3)",
+    "BatchEnsemble (M = 4)": "BatchEnsemble (M = 4)",
+    "Thin Ensemble (M = 4)": "thin ensemble (M = 4)",
+    "Ensemble (M = 4)": "Deep Ensembles (M = 4)",
 }
 
 
@@ -104,7 +106,8 @@ def figure3(scale: str) -> Run:
 def figure4_left(scale: str) -> Run:
     """Variance of every pre-activation by each input: almost all depend on one input alone."""
     if scale == "cpu":
-        return Run(rows=cpu_rows({f"MIMO (M = {m})": Mimo(members=m) for m in (2, 3)}))
+        labels = [f"MIMO (M = {m})" for m in (2, 3)]
+        return Run(rows=REGIMES["R2"].points(dict(zip(labels, labels, strict=True)), corrupted=True))
     methods = {f"MIMO (M = {m})": Mimo(members=m, repeats=4) for m in (2, 3)}
 
     return Run(rows=rows(methods, OURS, data="cifar10", model=WIDE, seeds=(0,)), departs=DEPARTS["Figure 4, left"])
@@ -120,7 +123,8 @@ def figure4_trajectories(scale: str) -> Run:
 def figure4_right(scale: str) -> Run:
     """Diversity (disagreement, divergence) of multihead, TreeNet, BatchEnsemble, MIMO and Deep Ensembles."""
     labels = ("Naive multihead (M = 3)", "TreeNet (M = 3)", "BatchEnsemble (M = 4)", "MIMO (M = 3)", "Ensemble (M = 4)")
-    by_label = {row.label: row for row in (cifar_rows("cifar10") if scale == "paper" else cpu_rows(CPU_METHODS))}
+    small = REGIMES["R2"].points(SMALL, corrupted=True)
+    by_label = {row.label: row for row in (cifar_rows("cifar10") if scale == "paper" else small)}
     multihead, tree, batch, mimo, _ = labels
     words = [(multihead, tree), (multihead, batch), (multihead, mimo), (tree, mimo), (batch, mimo)]
     claims = tuple(("Disagreement", more, less) for less, more in words)
@@ -204,10 +208,9 @@ def figure6(scale: str) -> Run:
 def table1_2(scale: str) -> Run:
     """Eight methods on CIFAR-10 and CIFAR-100, clean and corrupted."""
     if scale == "cpu":
-        thin = cpu_rows({"Thin Ensemble (M = 4)": Deep(members=4)}, model="wrn-10-1:thin=0.5")
-        share = {"MIMO (M = 3), rho = 1": Mimo(members=3, rho=1)}
+        points = REGIMES["R2"].points({**SMALL, "MIMO (M = 3), rho = 1": "MIMO (M = 3), rho 1"}, corrupted=True)
         headline = tuple(("MIMO (M = 3)", other) for other in ("Deterministic", "Ensemble (M = 4)"))
-        return Run(rows=(*cpu_rows({**CPU_METHODS, **share}), *thin), printed=TABLES["Table 1"], headline=headline)
+        return Run(rows=points, printed=TABLES["Table 1"], headline=headline)
     every, printed = [], {}
     for data, name, table in (("cifar10", "C10", "Table 1"), ("cifar100", "C100", "Table 2")):
         for row in cifar_rows(data):

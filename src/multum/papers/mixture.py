@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..methods import BatchEnsemble, Deep, Method, Mimo, Mixture, Single
+from ..methods import BatchEnsemble, Deep, Mimo, Mixture, Single
 from . import mimo
 from .base import NEEDS_IMAGENET, Row, Run, item
 from .basins import between
@@ -13,7 +13,7 @@ from .charts.items import scaling
 from .exact import allocation
 from .regimes import REGIMES
 from .results import read
-from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, cpu_rows, rows
+from .settings import CIFAR_C, IMAGENET_LACKS, MOMENTUM, SGD, rows
 
 TABLES, REMARKS, DEPARTS = read("mixture")
 TABLE1, TABLE6 = TABLES["Tables 1 to 4"], TABLES["Table 6"]  # the first: C10, then C100 and its corrupted images
@@ -53,21 +53,16 @@ def _cifar(data: str, name: str) -> tuple[Row, ...]:
     return (*cited.values(), *own)
 
 
-def _cpu_mixture(budget: float) -> Mixture:
-    """Most layers of a small network are the only ones of their shape, and take no part unless they have banks."""
-    return Mixture(members=4, budget=budget, singles="plain" if budget <= 1 else "banks")
-
-
-CPU_METHODS: dict[str, Method] = {
-    "Baseline": Single(),
-    "BatchEnsembles": BatchEnsemble(members=4),
-    "BatchEnsembles + EnsembleBN": BatchEnsemble(members=4, norm="own"),
-    "MIMO": Mimo(members=3),
-    "MixtureEnsembles": _cpu_mixture(1.0),
-    "MixtureEnsembles 120M": _cpu_mixture(3.3),
-    "Naive Ensemble": Deep(members=4),
+# The rows of Tables 1 to 4 in R3, whose network has no norms for BatchEnsemble's members to own.
+SMALL = {
+    "Baseline": "one network",
+    "BatchEnsembles": "BatchEnsemble",
+    "MIMO": "MIMO (M = 3)",
+    "MixtureEnsembles": "MixtureEnsembles, 1x",
+    "MixtureEnsembles 120M": "MixtureEnsembles, 3.3x",
+    "Naive Ensemble": "Deep Ensembles",
 }
-CPU_BANKS = "wrn-10-1 has two layers of one shape; beyond one network's parameters every layer has a bank"
+BUDGETS = {f"P = {size}": f"MixtureEnsembles, {size}" for size in ("1x", "2x", "3.3x")}
 CLEAN = ("Accuracy", "NLL", "ECE (%)")
 HEADLINE = (("MixtureEnsembles", "BatchEnsembles"), ("MixtureEnsembles 120M", "Naive Ensemble"))
 CORRUPTED = ("Corrupt", "cNLL", "cECE (%)")
@@ -81,11 +76,11 @@ def table1_4(scale: str) -> Run:
         sources = ((", C10", CLEAN), (", C100", CORRUPTED))
         printed = {
             label: {c: TABLE1[label + n][c] for n, columns in sources for c in columns if c in TABLE1[label + n]}
-            for label in CPU_METHODS
+            for label in SMALL
         }
         departs = (stated[1], *DEPARTS["Corrupted images"])
-        about: dict[str, Any] = {"headline": HEADLINE, "reduced": (CPU_BANKS,), "departs": departs}
-        return Run(rows=cpu_rows(CPU_METHODS), printed=printed, **about)
+        points = REGIMES["R3"].points(SMALL, corrupted=True)
+        return Run(rows=points, printed=printed, headline=HEADLINE, departs=departs)
     every = (*_cifar("cifar10", "C10"), *_cifar("cifar100", "C100"))
     return Run(rows=every, printed=TABLE1, remarks=REMARKS["Tables 1 to 4"], departs=stated)
 
@@ -116,13 +111,12 @@ def table5(scale: str) -> Run:
 def figure3(scale: str) -> Run:
     """Accuracy by the number of parameters, and by the number of members."""
     if scale == "cpu":
-        budget = {f"P = {size}": size for size in ("1x", "2x", "3.3x")}
-        sizes = {point: f"MixtureEnsembles, {size}" for point, size in budget.items()}
+        budget = {point: point.removeprefix("P = ") for point in BUDGETS}
         members = {f"M = {m}": f"MixtureEnsembles, 1x, M = {m}" for m in (2, 8)}
         budget |= dict.fromkeys(members, "1x")
         more = tuple(("Accuracy", f"P = {b}", f"P = {a}") for a, b in (("1x", "2x"), ("2x", "3.3x")))
         four = tuple(("Accuracy", "P = 1x", label) for label in members)  # "ensemble size 4 is best"
-        return Run(rows=REGIMES["R3"].points({**sizes, **members}, P=budget), claims=(*more, *four))
+        return Run(rows=REGIMES["R3"].points({**BUDGETS, **members}, P=budget), claims=(*more, *four))
     budgets = {
         "7M": Mixture(members=4, budget=7_000_000, mode="blob"),
         "15M": Mixture(members=4, budget=15_000_000),
@@ -141,9 +135,9 @@ def figure3(scale: str) -> Run:
 def table6(scale: str) -> Run:
     """Diversity: disagreement of two members over the error of one."""
     if scale == "cpu":
-        printed = {label: {c: n for c, n in cells.items() if c != "Params (M)"} for label, cells in TABLE6.items()}
-        about: dict[str, Any] = {"headline": HEADLINE, "reduced": (CPU_BANKS,)}
-        return Run(rows=cpu_rows({k: CPU_METHODS[k] for k in TABLE6}), printed=printed, **about)
+        points = REGIMES["R3"].points({label: SMALL[label] for label in TABLE6 if label in SMALL}, corrupted=True)
+        printed = {row.label: {c: n for c, n in TABLE6[row.label].items() if c != "Params (M)"} for row in points}
+        return Run(rows=points, printed=printed, headline=HEADLINE)
     by_label = {row.label: row for row in _cifar("cifar100", "C100")}
     every = tuple(replace(by_label[f"{label}, C100"], label=label) for label in TABLE6)
     return Run(rows=every, printed=TABLE6, remarks=REMARKS["Table 6"], departs=DEPARTS["Tables 1 to 4"])
@@ -153,6 +147,6 @@ def table6(scale: str) -> Run:
 def figure4(scale: str) -> Run:
     """Accuracy on the line between two members in parameter space, by number of parameters."""
     if scale == "cpu":
-        return Run(rows=cpu_rows({f"P = {b:g}x": _cpu_mixture(b) for b in (1.0, 3.3)}), reduced=(CPU_BANKS,))
+        return Run(rows=REGIMES["R3"].points(BUDGETS, corrupted=True))
     four = tuple(row for row in figure3.run("paper").rows if row.method.members == 4)
     return Run(rows=four, departs=DEPARTS["Figure 4"])

@@ -30,12 +30,13 @@ METHODS: dict[str, Method] = {
     "Packed-Ensembles": Packed(members=4, alpha=2, gamma=2),
     "Deep Ensembles": Deep(members=4),
 }
-CPU_METHODS: dict[str, Method] = {
-    **METHODS,
-    "BatchEnsemble": BatchEnsemble(members=4),
-    "Packed-Ensembles": Packed(members=4, alpha=2, gamma=1),
+# The rows of Table 1 in R1.
+SMALL = {
+    **{label: label for label in METHODS},
+    "Single Model": "one network",
+    "MIMO": "MIMO (M = 4), rho 1",
 }
-CPU_GAMMA = "gamma: 1 here, since members of so narrow a network have fewer channels than the floor of 64"
+GAMMA = "gamma: 1 here"
 
 
 def cifar_rows(data: str, network: str, methods: Mapping[str, Method] = METHODS, **changed: Any) -> tuple[Row, ...]:
@@ -55,21 +56,21 @@ def cifar_rows(data: str, network: str, methods: Mapping[str, Method] = METHODS,
     return every
 
 
-def _named(methods: Mapping[str, Method], *names: str) -> dict[str, Method]:
+def _named(methods: Mapping[str, Any], *names: str) -> dict[str, Any]:
     """The methods with more in their labels."""
     return {", ".join((label, *names)): method for label, method in methods.items()}
 
 
 def _on_cifar100(
-    scale: str, methods: Mapping[str, Method], small: Mapping[str, Method], printed: Table | None = None, **about: Any
+    scale: str, methods: Mapping[str, Method], small: Mapping[str, str], printed: Table | None = None, **about: Any
 ) -> Run:
-    """The Run of methods with ResNet-50 on CIFAR-100; at a CPU's scale that of others, with what is printed of them."""
+    """The Run of methods with ResNet-50 on CIFAR-100; at a CPU's scale rows of R1, with what is printed of them."""
     printed, reduced, departs = printed or {}, about.pop("reduced", ()), about.pop("departs", (BEST_EPOCH,))
-    by, shift = about.pop("by", None), about.pop("shift", ())
+    shift = about.pop("shift", ())
     if scale == "cpu":
-        near = {label: printed[label] for label in small if label in printed}
-        return Run(rows=cpu_rows(small, by=by), printed=near, reduced=reduced, **about)
-    return Run(rows=cifar_rows("C100", "R50", methods, by=by, shift=shift), printed=printed, departs=departs, **about)
+        points = REGIMES["R1"].points(small, corrupted=True)
+        return Run(rows=points, printed=_near(printed, points), reduced=reduced, **about)
+    return Run(rows=cifar_rows("C100", "R50", methods, shift=shift), printed=printed, departs=departs, **about)
 
 
 def _about(name: str) -> dict[str, Any]:
@@ -80,8 +81,8 @@ def _about(name: str) -> dict[str, Any]:
 @item("packed/figure1", "Figure 1", "the cells of Table 1, and timings on a GPU", chart=circles)
 def figure1(scale: str) -> Run:
     """Accuracy against images per second and size of six methods on CIFAR-100."""
-    reduced = (CPU_GAMMA, "images per second of this CPU")
-    return _on_cifar100(scale, _named(METHODS, "C100", "R50"), CPU_METHODS, reduced=reduced)
+    reduced = (GAMMA, "images per second of this CPU")
+    return _on_cifar100(scale, _named(METHODS, "C100", "R50"), SMALL, reduced=reduced)
 
 
 @item("packed/figure3-4", "Figures 2, 3 and 4", status="exact", exact=grouped)
@@ -95,11 +96,11 @@ def table1(scale: str) -> Run:
     """Accuracy, calibration and OOD detection of six methods on CIFAR-10 and CIFAR-100, three networks, five runs."""
     printed = TABLES["Table 1, performance"]
     if scale == "cpu":
-        methods = _named(CPU_METHODS, "C10")
-        near = {label: printed[f"{label}, WR"] for label in methods}
-        headline = tuple(("Packed-Ensembles, C10", f"{other}, C10") for other in ("Single Model", "Deep Ensembles"))
-        reduced = (CPU_GAMMA, "printed numbers are those of C10, WR")
-        return Run(rows=cpu_rows(methods), printed=near, headline=headline, reduced=reduced)
+        near = {label: printed[f"{label}, C10, R18"] for label in SMALL}
+        headline = tuple(("Packed-Ensembles", other) for other in ("Single Model", "Deep Ensembles"))
+        reduced = (GAMMA, "printed numbers are those of C10, R18")
+        points = REGIMES["R1"].points(SMALL, corrupted=True)
+        return Run(rows=points, printed=near, headline=headline, reduced=reduced)
     every = (cifar_rows(data, network, _named(METHODS, data, network)) for data, network in CIFAR_RECIPES)
     return Run(rows=sum(every, ()), printed=printed, departs=(BEST_EPOCH,))
 
@@ -177,7 +178,7 @@ def table5(scale: str) -> Run:
 def table6(scale: str) -> Run:
     """OOD detection by five criteria: maximum probability, maximum logit, entropy, mutual information, vote share."""
     grid = _packed((2, 4, 1), (3, 8, 1), (4, 8, 2), (6, 8, 4), (8, 16, 1))
-    small = _packed((2, 4, 1), (2, 8, 1))
+    small = {"PE-(2,4,1)": "Packed-Ensembles", "PE-(2,8,1)": "Packed-Ensembles (2, 8, 1)"}
     headline = tuple(("ML", other) for other in ("MSP", "MI", "v"))  # "the maximum logit"
     return _on_cifar100(scale, grid, small, printed=TABLES["Table 6"], rivals=("AUPR", "AUC"), headline=headline)
 
@@ -257,7 +258,8 @@ def table8(scale: str) -> Run:
         others = (("MIMO", "Single Model"), ("BatchEnsemble", "Deep Ensembles"))
         pairs = ((ours, "Single Model"), (ours, "Deep Ensembles"), *others)
         reduced = ("16 bits are left out",)
-        return Run(rows=cpu_rows(methods), printed=TABLES["Table 8"], headline=pairs, reduced=reduced)
+        every = cpu_rows(methods, recipe={"epochs": 1}, examples=2000, ood=(), shift=(), shift_examples=None)
+        return Run(rows=every, printed=TABLES["Table 8"], headline=pairs, reduced=reduced)
     return Run(rows=cifar_rows("C100", "R50", methods), printed=TABLES["Table 8"], remarks=REMARKS["Table 8"])
 
 
@@ -268,15 +270,20 @@ def figure9(scale: str) -> Run:
     # "the highest accuracy and lowest ECE"
     best = tuple((column, ours, label) for column in columns for label in METHODS if label != ours)
     departs = (BEST_EPOCH, *DEPARTS["Figure 9"])
-    return _on_cifar100(scale, METHODS, CPU_METHODS, shift=CIFAR_C, columns=columns, claims=best, departs=departs)
+    return _on_cifar100(
+        scale, METHODS, SMALL, shift=CIFAR_C, reduced=(GAMMA,), columns=columns, claims=best, departs=departs
+    )
 
 
 @item("packed/appendix-j", "Appendix J", "15 trainings on CIFAR-100, a GPU")
 def appendix_j(scale: str) -> Run:
     """The standard deviation of accuracy over five runs: one network, Deep Ensembles, Packed-Ensembles."""
-    printed, reduced = TABLES["Appendix J"], ("a standard deviation of three runs says little",)
-    three, small = ({label: methods[label] for label in printed} for methods in (METHODS, CPU_METHODS))
-    return _on_cifar100(scale, three, small, printed=printed, reduced=reduced)
+    printed = TABLES["Appendix J"]
+    if scale == "cpu":
+        points = REGIMES["R1"].points({label: SMALL[label] for label in printed}, corrupted=True)
+        every = tuple(replace(row, seeds=SEEDS) for row in points)
+        return Run(rows=every, printed=printed, reduced=(GAMMA,))
+    return _on_cifar100(scale, {label: METHODS[label] for label in printed}, {}, printed=printed)
 
 
 @item("packed/table9", "Table 9", "CIFAR-10, SVHN, a GPU (parameters: nothing)")
@@ -284,10 +291,11 @@ def table9(scale: str) -> Run:
     """Packed-Ensembles against one ResNeXt of the same size: groups alone are not enough."""
     method, printed = Packed(members=4, alpha=2, gamma=1), TABLES["Table 9"]
     if scale == "cpu":
-        without = "no small ResNeXt exists: a plain network stands beside, and nothing is said of groups alone"
-        small, beside = {"PE wrn-10-1": method}, "printed numbers are those of PE ResNet-50"
-        near = dict.fromkeys(small, printed["PE ResNet-50"])
-        return Run(rows=cpu_rows({**small, "one wrn-10-1": Single()}), printed=near, reduced=(without, beside))
+        without = "an MLP has no groups: a plain network stands beside, and nothing is said of groups alone"
+        beside = "printed numbers are those of PE ResNet-50"
+        points = REGIMES["R1"].points({"PE MLP": "Packed-Ensembles", "one MLP": "one network"}, corrupted=True)
+        every = tuple(replace(row, seeds=SEEDS) for row in points)
+        return Run(rows=every, printed={"PE MLP": printed["PE ResNet-50"]}, reduced=(without, beside))
     packed = {"PE ResNet-50": method}
     grouped_network = cifar_rows("C10", "R50", {"ResNeXt-50": Single()}, model="resnext50")
     return Run(rows=(*cifar_rows("C10", "R50", packed), *grouped_network), printed=printed, departs=(BEST_EPOCH,))

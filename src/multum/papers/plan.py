@@ -86,7 +86,7 @@ def _regime(regime: Regime) -> list[str]:
     return [
         f"## {regime.name}: {regime.title}",
         regime.why,
-        "; ".join(f"{name} {value}" for name, value in sorted(common.items())),
+        "; ".join(f"{name} {value}" for name, value in sorted(common.items()) if value),
         *(part for titled in tables for part in titled if part),
     ]
 
@@ -94,7 +94,12 @@ def _regime(regime: Regime) -> list[str]:
 def _settings(row: Row) -> dict[str, str]:
     """Everything about a row in words."""
     fields = ", ".join(f"{k}={v}" for k, v in row.method.as_dict().items() if k != "name")
-    of_row = {"data": row.source, "OOD data": "+".join(row.ood), "seeds": f"{min(row.seeds)} to {max(row.seeds)}"}
+    of_row = {
+        "data": row.source,
+        "OOD data": "+".join(row.ood),
+        "corruptions": "+".join(row.shift),
+        "seeds": f"{min(row.seeds)} to {max(row.seeds)}",
+    }
     return {"method": f"{row.method.name}({fields})", "network": row.model, **of_row} | {
         name: str(value) for name, value in row.recipe.items()
     }

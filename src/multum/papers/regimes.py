@@ -16,14 +16,28 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..methods import BatchEnsemble, Deep, Hypernet, Masksembles, Method, Mimo, Mixture, Multihead, Packed, Single
+from ..methods import (
+    BatchEnsemble,
+    Deep,
+    Hypernet,
+    Masksembles,
+    McDropout,
+    Method,
+    Mimo,
+    Mixture,
+    Multihead,
+    Packed,
+    Single,
+    TreeNet,
+)
 from .base import Row
-from .settings import CPU_EPOCHS, CPU_RECIPE, CPU_SEEDS
+from .settings import CPU_EPOCHS, CPU_RECIPE, CPU_SEEDS, CPU_SHIFT
 
 ADAM = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 30, "batch_size": 128}
 TEN, FIVE, THREE = (tuple(range(n)) for n in (10, 5, 3))
 NASGD = "N = 10, nested averaged SGD"
 L1 = (1e-6, 1e-5, 1e-4, 1e-3)
+CORRUPTED: dict[str, Any] = {"shift": CPU_SHIFT, "shift_examples": 500}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,23 +60,29 @@ class Regime:
         return (*self.rows, *self.sweeps, *self.trials)
 
     def points(
-        self, labels: Mapping[str, str], by: Mapping[str, str] | None = None, **varied: Mapping[str, Any]
+        self,
+        labels: Mapping[str, str],
+        by: Mapping[str, str] | None = None,
+        corrupted: bool = False,
+        **varied: Mapping[str, Any],
     ) -> tuple[Row, ...]:
         """Rows of this regime as rows of an item, on the seeds that all of them have.
 
         Args:
             labels: the item's labels, and the regime's.
             by: what methods vary, by name: the field that has its value.
+            corrupted: measured on corrupted images too, which makes them other cells than the regime's.
             varied: what else the item varies, by name: its values by the item's labels.
         """
         by_label = {row.label: row for row in self.every}
         chosen = {label: by_label[theirs] for label, theirs in labels.items()}
         seeds = tuple(sorted(set.intersection(*({*row.seeds} for row in chosen.values()))))
-        points = []
+        points: list[Row] = []
+        shift = CORRUPTED if corrupted else {}
         for label, row in chosen.items():
             fields = {x: row.method.as_dict()[field] for x, field in (by or {}).items()}
             fields |= {x: values[label] for x, values in varied.items() if label in values}
-            points.append(replace(row, label=label, seeds=seeds, varied=fields))
+            points.append(replace(row, label=label, seeds=seeds, varied=fields, **shift))
         return tuple(points)
 
 
@@ -103,6 +123,7 @@ def _divided() -> Regime:
         "thin ensemble, own beginnings": (Deep(members=4), half, {"order": "same"}),
         "thin ensemble, own batches": (Deep(members=4, init="pretrained"), half),
     }
+    beside = {"MIMO (M = 4), rho 1": (Mimo(members=4, rho=1), wide)}  # as in the paper on Packed-Ensembles
     common: dict[str, Any] = {"data": "fashion_mnist", "examples": 10_000, "ood": ("mnist",)}
     return Regime(
         name="R1",
@@ -110,7 +131,7 @@ def _divided() -> Regime:
         why="A network that interpolates its training set and can be halved: here dividing it costs little.",
         rate=28.0,
         rows=_rows(methods, ADAM, seeds=TEN, **common),
-        sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        sweeps=(*_rows(sweeps, ADAM, seeds=THREE, **common), *_rows(beside, ADAM, seeds=THREE, **common, **CORRUPTED)),
         half="half width",
     )
 
@@ -137,6 +158,13 @@ def _several_inputs() -> Regime:
             for l1 in L1
         },
     }
+    beside: dict[str, Any] = {
+        "dropout": (McDropout(members=1, rate=0.1), wide),
+        "TreeNet (M = 3)": (TreeNet(members=3), wide),
+        "BatchEnsemble (M = 4)": (BatchEnsemble(members=4), wide),
+        "thin ensemble (M = 4)": (Deep(members=4), half),
+        "Deep Ensembles (M = 4)": (Deep(members=4), wide),
+    }
     common: dict[str, Any] = {"data": "fashion_mnist", "examples": 5_000, "ood": ("mnist",)}
     return Regime(
         name="R2",
@@ -144,7 +172,7 @@ def _several_inputs() -> Regime:
         why="MIMO asks one network to hold several: twice the width of R1, and half the images.",
         rate=28.0,
         rows=_rows(methods, ADAM, seeds=TEN, **common),
-        sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        sweeps=(*_rows(sweeps, ADAM, seeds=THREE, **common), *_rows(beside, ADAM, seeds=THREE, **common, **CORRUPTED)),
         half="half width",
     )
 
@@ -163,6 +191,7 @@ def _equal_layers() -> Regime:
         "Deep Ensembles, 3 times the rate": (Deep(members=4), deep, {"lr": 3e-3}),
     }
     sweeps: dict[str, Any] = {f"MixtureEnsembles, 1x, M = {m}": (Mixture(members=m, budget=1.0), deep) for m in (2, 8)}
+    beside: dict[str, Any] = {"MIMO (M = 3)": (Mimo(members=3, repeats=4), deep)}
     trials: dict[str, Any] = {
         "MixtureEnsembles, 1x, a third of the rate": (Mixture(members=4, budget=1.0), deep, {"lr": 1e-3 / 3}),
         "BatchEnsemble, 3 times the rate": (BatchEnsemble(members=4), deep, {"lr": 3e-3}),
@@ -174,7 +203,7 @@ def _equal_layers() -> Regime:
         why="MixtureEnsembles mix layers of one shape: four of the five hidden layers share templates.",
         rate=28.0,
         rows=_rows(methods, ADAM, seeds=FIVE, **common),
-        sweeps=_rows(sweeps, ADAM, seeds=THREE, **common),
+        sweeps=(*_rows(sweeps, ADAM, seeds=THREE, **common), *_rows(beside, ADAM, seeds=THREE, **common, **CORRUPTED)),
         trials=_rows(trials, ADAM, seeds=THREE, **common),
         half="half width",
     )
