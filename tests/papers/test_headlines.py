@@ -11,12 +11,13 @@ from scipy import stats
 from multum import Deep, Single, reproduce
 from multum.errors import ConfigError, DataError
 from multum.methods import Method
-from multum.papers import claims, headlines
+from multum.papers import claims, headlines, repeating
 from multum.papers.base import Row
 from multum.papers.claims import CLAIMS, Claim
 from multum.papers.measured import COLUMNS, settings_of
 from multum.papers.plan import plan_page
 from multum.papers.regimes import REGIMES, Regime
+from multum.runs.pool import here
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"
 
@@ -169,12 +170,14 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
     assert elsewhere["regimes"] == first["regimes"]
 
     second = reproduce("headlines", tmp_path / "run", pages=pages, threads=1, repeat=3)
-    assert [cell["same"] for cell in second["repeated"]["cells"]] == [True] * 3 and second["repeated"]["of"] == 4
+    (draw,) = second["repeated"]
+    assert [cell["same"] for cell in draw["cells"]] == [True] * 3 and draw["of"] == 4
     assert "3 of 4 cells, drawn at random; all gave" in (pages / "README.md").read_text()
     weights = next((tmp_path / "run" / "repeated").glob("*/model.safetensors"))
     weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
     first = reproduce("headlines", tmp_path / "run", pages=pages, threads=1, repeat=3)
-    assert sum(cell["same"] for cell in first["repeated"]["cells"]) == 2  # one bit is seen, and named
+    (draw,) = first["repeated"]  # the same cells: the new draw is in the place of the old one
+    assert sum(cell["same"] for cell in draw["cells"]) == 2  # one bit is seen, and named
     assert "2 gave the same weights and numbers bit by bit. Not: T: " in (pages / "README.md").read_text()
 
     read = (pages / "headlines.json").read_bytes(), (pages / "README.md").read_bytes()
@@ -188,6 +191,24 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
     again = reproduce("headlines", tmp_path / "another", pages=pages, gather=True)
     assert again["regimes"]["T"]["rows"]["one"]["values"]["NLL"] == {}  # of other settings: not taken
     assert again["regimes"]["T"]["rows"]["two"] == first["regimes"]["T"]["rows"]["two"]
+
+
+def test_draws_of_other_cells_stay(tmp_path: Path) -> None:
+    row = Row(label="one", data="uci_energy", model="mlp", method=Single(), recipe={}, seeds=(0, 1))
+    (tmp_path / "cells").mkdir()
+    drawn = {"T": row.cells()}
+
+    def again(before: list[dict[str, Any]]) -> list[Any]:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(repeating, "is_done", lambda cell, folder: True)
+            patch.setattr(repeating, "run_cells", lambda *args, **how: {})
+            return repeating.repeated(drawn, tmp_path, 2, before, runner=here, threads=1, progress=False)
+
+    elsewhere = {"of": 7, "cells": [{"run": "S", "seed": 0, "same": True}]}
+    once = again([elsewhere])
+    assert [draw["of"] for draw in once] == [7, 2] and once[0] == elsewhere
+    assert again(once) == once
+    assert repeating.told(once).startswith("Second runs: 3 of 9 cells, drawn at random; 1 gave")
 
 
 def test_the_plan_is_run_as_it_is(tmp_path: Path) -> None:

@@ -64,13 +64,13 @@ def headlines(
     document = plain({"format": FORMAT, "versions": versions(), "machine": machine(), "regimes": regimes})
     if all(before.get(name) == document[name] for name in ("format", "regimes")):
         document = dict(before)  # nothing was run: the file says where its numbers come from
-    again = before.get("repeated")
+    again = before.get("repeated", [])
     if runner is not None and repeat:
         how: dict[str, Any] = {"runner": runner, "threads": threads, "progress": progress}
         every = {f"{name}: {row.label}": row.cells() for name, regime in REGIMES.items() for row in regime.every}
         with locked(out):
-            again = plain(repeated(every, out, repeat, **how))
-    if again is not None:
+            again = plain(repeated(every, out, repeat, again, **how))
+    if again:
         document["repeated"] = again
     _write(pages, document)
     return document

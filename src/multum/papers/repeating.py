@@ -22,9 +22,19 @@ DRAW = 0  # the seed of the draw: another one would be a choice
 
 
 def repeated(
-    rows: Mapping[str, Sequence[Cell]], out: Path, count: int, *, runner: Runner, threads: int, progress: bool
-) -> dict[str, Any]:
-    """Draw `count` of the rows' cells that are done, run them again, and say which gave the same bits."""
+    rows: Mapping[str, Sequence[Cell]],
+    out: Path,
+    count: int,
+    before: Sequence[Mapping[str, Any]],
+    *,
+    runner: Runner,
+    threads: int,
+    progress: bool,
+) -> list[Mapping[str, Any]]:
+    """Draw `count` of the rows' cells that are done, run them again, and say which gave the same bits.
+
+    Draws that were made `before`, of other cells in other folders, stay beside this one.
+    """
     titles = {cell.name: title for title, cells in rows.items() for cell in cells}
     every = {cell.name: cell for cells in rows.values() for cell in cells if is_done(cell, out / CELLS)}
     if not every:
@@ -33,20 +43,22 @@ def repeated(
     epochs = max(Recipe().with_overrides(cell.recipe).epochs for cell in drawn)
     run_cells(drawn, out / AGAIN, epochs, runner=runner, threads=threads, progress=progress, titles=titles)
     cells = [{"run": titles[cell.name], "seed": cell.seed, "same": _same(cell, out)} for cell in drawn]
-    return {"of": len(every), "cells": cells, "machine": machine(), "versions": versions()}
+    now = {(cell["run"], cell["seed"]) for cell in cells}
+    others = (draw for draw in before if not any((cell["run"], cell["seed"]) in now for cell in draw["cells"]))
+    return [*others, {"of": len(every), "cells": cells, "machine": machine(), "versions": versions()}]
 
 
-def told(document: Mapping[str, Any]) -> str:
+def told(draws: Sequence[Mapping[str, Any]]) -> str:
     """What came of it, in a sentence.
 
-    >>> told({"of": 9, "cells": [{"run": "R1: a", "seed": 3, "same": False}]})
+    >>> told([{"of": 9, "cells": [{"run": "R1: a", "seed": 3, "same": False}]}])
     'Second runs: 1 of 9 cells, drawn at random; 0 gave the same weights and numbers bit by bit. Not: R1: a (seed 3).'
     """
-    cells = document["cells"]
+    cells = [cell for draw in draws for cell in draw["cells"]]
     others = ", ".join(f"{cell['run']} (seed {cell['seed']})" for cell in cells if not cell["same"])
     same = sum(bool(cell["same"]) for cell in cells)
     return (
-        f"Second runs: {len(cells)} of {document['of']} cells, drawn at random; "
+        f"Second runs: {len(cells)} of {sum(draw['of'] for draw in draws)} cells, drawn at random; "
         f"{same if others else 'all'} gave the same weights and numbers bit by bit."
         f"{f' Not: {others}.' if others else ''}"
     )
