@@ -135,9 +135,12 @@ def test_what_is_run_in_full_is_the_same_at_both_scales(id: str) -> None:
 
 
 def test_items_share_the_cells_that_are_the_same() -> None:
-    names = [{cell.name for cell in find(id).run("cpu").cells()} for id in ("packed/table1", "mimo/table1-2")]
-    assert len(names[0] & names[1]) >= 3 * 3  # one network, BatchEnsemble, Deep; three seeds
-    assert names[0] == {cell.name for cell in find("packed/figure9").run("cpu").cells()}
+    def names(id: str) -> set[str]:
+        return {cell.name for cell in find(id).run("cpu").cells()}
+
+    assert names("packed/table1") == names("packed/figure9") == names("packed/figure1")
+    assert names("mimo/figure4-right") < names("mimo/table1-2")
+    assert len(names("mixture/figure4") & names("mixture/table1-4")) == 2 * 3  # two sizes, three seeds
 
 
 def test_a_run_refuses_equal_labels_and_remarks_on_nothing() -> None:
