@@ -180,6 +180,22 @@ def test_numbers_in_short_are_means_of_the_regimes_that_are_named_there() -> Non
         assert [x for x, kind in written(point) if not is_known(x, kind, known)] == [], point
 
 
+METHODS = [
+    pytest.param(point, id=f"{page.stem}-{i}")
+    for page in sorted((RESULTS.parent / "methods").glob("*.md"))
+    for i, point in enumerate(re.findall(r"^- (.+(?:\n  .+)*)", page.read_text(), re.M))
+    if re.search(r"\bR\d\b|\]\(\.\./results/\w+/", point)
+]
+
+
+@pytest.mark.parametrize("point", METHODS)
+def test_numbers_on_the_pages_of_methods_are_those_of_the_json(point: str) -> None:
+    of_items = spoken([read(item) for item in linked(point.replace("../results/", ""), ".")])
+    of_regimes = means_of(re.findall(r"\bR\d\b", point))
+    known = {kind: of_items[kind] | of_regimes[kind] for kind in of_items}
+    assert [x for x, kind in written(point) if not is_known(x, kind, known)] == []
+
+
 def test_a_wrong_number_in_a_note_is_found() -> None:
     """Each number of three figures and more is changed by some percent: most changes must be told."""
     changed = told = 0
