@@ -117,7 +117,12 @@ def test_ray_that_is_not_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("code", "reason"),
-    [(-signal.SIGKILL, "SIGKILL"), (1, "exit code 1"), (128 + signal.SIGTERM, None), (128 + signal.SIGINT, None)],
+    [
+        (-signal.SIGKILL, "SIGKILL; out of memory is the usual cause"),
+        (1, 'exit code 1; a script must begin its work below `if __name__ == "__main__":`'),
+        (128 + signal.SIGTERM, None),
+        (128 + signal.SIGINT, None),
+    ],
 )
 def test_a_process_that_sends_nothing(code: int, reason: str | None) -> None:
     """Whoever stops a cell stops the whole run; what dies by itself is a cell that failed."""
@@ -132,4 +137,4 @@ def test_a_process_that_sends_nothing(code: int, reason: str | None) -> None:
         assert stopped.value.number == code - 128
     else:
         outcome = pool._received(SimpleNamespace(recv=recv), process, CELLS[0])
-        assert outcome == Outcome(CELLS[0].name, f"its process ended with {reason}; out of memory is the usual cause")
+        assert outcome == Outcome(CELLS[0].name, f"its process ended with {reason}")

@@ -93,10 +93,14 @@ def _received(receiver: Any, process: Any, cell: Cell) -> Outcome:
     except EOFError:
         process.join()
         code = process.exitcode
-        end = signal.Signals(-code).name if code is not None and code < 0 else f"exit code {code}"
         if code in (128 + signal.SIGINT, 128 + signal.SIGTERM):
             raise Stopped(code - 128) from None
-        outcome = Outcome(cell.name, f"its process ended with {end}; out of memory is the usual cause")
+        if code is not None and code < 0:
+            reason = f"its process ended with {signal.Signals(-code).name}; out of memory is the usual cause"
+        else:  # a script that such a process imports, and that begins the work again
+            main = 'if __name__ == "__main__":'
+            reason = f"its process ended with exit code {code}; a script must begin its work below `{main}`"
+        outcome = Outcome(cell.name, reason)
     process.join()
     return outcome
 
