@@ -210,7 +210,7 @@ def table1_2(scale: str) -> Run:
     if scale == "cpu":
         points = REGIMES["R2"].points({**SMALL, "MIMO (M = 3), rho = 1": "MIMO (M = 3), rho 1"}, corrupted=True)
         headline = tuple(("MIMO (M = 3)", other) for other in ("Deterministic", "Ensemble (M = 4)"))
-        return Run(rows=points, printed=TABLES["Table 1"], headline=headline)
+        return Run(rows=points, printed=TABLES["Table 1"], columns=("calibrated NLL",), headline=headline)
     every, printed = [], {}
     for data, name, table in (("cifar10", "C10", "Table 1"), ("cifar100", "C100", "Table 2")):
         for row in cifar_rows(data):

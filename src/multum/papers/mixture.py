@@ -80,7 +80,8 @@ def table1_4(scale: str) -> Run:
         }
         departs = (stated[1], *DEPARTS["Corrupted images"])
         points = REGIMES["R3"].points(SMALL, corrupted=True)
-        return Run(rows=points, printed=printed, headline=HEADLINE, departs=departs)
+        columns = ("calibrated NLL",)
+        return Run(rows=points, printed=printed, columns=columns, headline=HEADLINE, departs=departs)
     every = (*_cifar("cifar10", "C10"), *_cifar("cifar100", "C100"))
     return Run(rows=every, printed=TABLE1, remarks=REMARKS["Tables 1 to 4"], departs=stated)
 

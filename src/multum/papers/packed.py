@@ -100,7 +100,8 @@ def table1(scale: str) -> Run:
         headline = tuple(("Packed-Ensembles", other) for other in ("Single Model", "Deep Ensembles"))
         reduced = (GAMMA, "printed numbers are those of C10, R18")
         points = REGIMES["R1"].points(SMALL, corrupted=True)
-        return Run(rows=points, printed=near, headline=headline, reduced=reduced)
+        columns = ("calibrated NLL",)
+        return Run(rows=points, printed=near, columns=columns, headline=headline, reduced=reduced)
     every = (cifar_rows(data, network, _named(METHODS, data, network)) for data, network in CIFAR_RECIPES)
     return Run(rows=sum(every, ()), printed=printed, departs=(BEST_EPOCH,))
 
