@@ -223,7 +223,8 @@ def compared(
     if len(seeds) < 2:
         return [Ordering(column, better, worse, paper, differences[0], None, None, lower, differences)] if seeds else []
     test = paired_t(a, b)
-    return [Ordering(column, better, worse, paper, test.difference, test.low, test.high, lower, differences)]
+    mean = round(test.difference, 12)  # equal means differ by the rounding of their sums
+    return [Ordering(column, better, worse, paper, mean, test.low, test.high, lower, differences)]
 
 
 @dataclass(frozen=True, eq=False)
