@@ -244,7 +244,7 @@ def _late_members() -> Regime:
 
 
 def _first_grid() -> Regime:
-    """The first setting on CIFAR-10, whose losses were reduced as in each paper's code, with members as if alone."""
+    """The first grid, on CIFAR-10, whose losses were reduced as in each paper's code, with members as if alone."""
     wide, half = "wrn-10-1", "wrn-10-1:thin=0.5"
     methods: dict[str, Any] = {
         "one network": (Single(), wide),
@@ -262,9 +262,9 @@ def _first_grid() -> Regime:
     return Regime(
         name="R0",
         title="CIFAR-10, 10,000 images, wrn-10-1, five epochs",
-        why="The first setting of these tables, whose losses were averaged over members as in each paper's code, with "
+        why="The first grid of these tables, whose losses were averaged over members as in each paper's code, with "
         "members trained as if alone: what is left of its reversals. A narrow, barely trained network has nothing to "
-        "spare. The rate is that setting's, 0.05; a second one tells whether it is unfair to either, and a row with "
+        "spare. The rate is that grid's, 0.05; a second one tells whether it is unfair to either, and a row with "
         "its averaged losses what they cost.",
         rate=20.0,
         rows=_rows(methods, recipe, seeds=TEN, **common),  # three seeds could decide nothing at the level of all tests
