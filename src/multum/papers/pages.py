@@ -276,9 +276,9 @@ def write_pages(folder: Path) -> None:
         rows.setdefault(id, [id, item.number, item.shows, state(nothing), f"see `multum reproduce {id} --dry-run`"])
     head = ["item", "in the paper", "shows", "state", "what came out"]
     counts = Counter(row[3] for row in rows.values())
-    states = ", ".join(f"{count} {words}" for words, count in counts.most_common())
+    states = "; ".join(f"{words}: {count}" for words, count in counts.most_common())
     table = markdown_table(head, [rows[id] for id in sorted(rows)])
-    write_text(folder / "index.md", f"# All tables and figures\n\n{len(rows)} items: {states}.\n\n{table}\n")
+    write_text(folder / "index.md", f"# All tables and figures\n\n{len(rows)} items. State: {states}.\n\n{table}\n")
 
 
 def _list(sentences: Iterable[str]) -> str:
