@@ -189,7 +189,7 @@ def _rest(document: Document, shown: int) -> list[str]:
     wrong = [line for line in (*document["lines"], *document["exact"]) if line["agrees"] is False]
     if wrong:
         named = [f"{x['row']}, {x['column']}: {_ours(x)} here, {x['printed'] or 'a check'} there" for x in wrong]
-        parts += ["## What is not the same, for the reasons above", _list(named)]
+        parts += ["## Numbers that differ from the printed ones", _list(named)]
     failed = [cell for cell in document["cells"] if cell["status"] == "failed"]
     if failed:
         parts += ["## What failed", _list(f"{c['row']}, seed {c['seed']}: {c['reason']}" for c in failed)]

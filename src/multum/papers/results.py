@@ -35,7 +35,7 @@ LOWER = {
 }
 VERDICTS = {
     "holds": "holds: the interval of our difference has the paper's sign",
-    "open": "open: the interval of our difference has 0 in it",
+    "open": "open: the interval of our difference contains 0",
     "reversed": "reversed: the interval of our difference has the other sign",
     "one seed": "one seed: a difference without an interval",
 }
