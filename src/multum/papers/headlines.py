@@ -241,11 +241,11 @@ def section(document: Document, pages: Path) -> str:
     return "\n\n".join(
         [
             main,
-            "Ours: both means, then their difference with its interval; calibrated: the same difference after temperature "
-            f"scaling. Intervals hold for all {tests()} tests together. Verdicts, regimes and margins are those of "
+            "Ours: both means, then their difference with its interval; calibrated: the same difference after "
+            f"temperature scaling. Intervals hold for all {tests()} tests together. Verdicts, regimes and margins are those of "
             f"[plan.md](plan.md), fixed before the runs. {done} of {planned} planned cells are run.",
-            "Does each network have capacity to spare? Its training accuracy must be above 99 %, its ECE above 5 %, and a "
-            "network of half its width less than 3 points behind:",
+            "Does each network have capacity to spare? Its training accuracy must be above 99 %, its ECE above 5 %, "
+            "and a network of half its width less than 3 points behind:",
             "\n".join(found) or "- not run yet",
             *([told(document["repeated"])] if "repeated" in document else ()),
             f'<details markdown="1">\n<summary>{sum(not c.main for c in CLAIMS)} further claims</summary>',
