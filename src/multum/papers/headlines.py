@@ -242,8 +242,8 @@ def section(document: Document, pages: Path) -> str:
         [
             main,
             "Ours: both means, then their difference with its interval; calibrated: the same difference after "
-            f"temperature scaling. Intervals hold for all {tests()} tests together. Verdicts, regimes and margins are those of "
-            f"[plan.md](plan.md), fixed before the runs. {done} of {planned} planned cells are run.",
+            f"temperature scaling. Intervals hold for all {tests()} tests together. Verdicts, regimes and margins are "
+            f"those of [plan.md](plan.md), fixed before the runs. {done} of {planned} planned cells are run.",
             "Does each network have capacity to spare? Its training accuracy must be above 99 %, its ECE above 5 %, "
             "and a network of half its width less than 3 points behind:",
             "\n".join(found) or "- not run yet",
