@@ -180,6 +180,24 @@ def test_numbers_in_short_are_means_of_the_regimes_that_are_named_there() -> Non
         assert [x for x, kind in written(point) if not is_known(x, kind, known)] == [], point
 
 
+def test_the_tables_of_tabms_protocol_are_means_of_their_json() -> None:
+    section = (RESULTS / "README.md").read_text().partition("### R6 and R7")[2].partition("\n### ")[0]
+    regimes = json.loads((RESULTS / "headlines.json").read_text())["regimes"]
+    peers = json.loads((RESULTS / "compare.json").read_text())["peers"]
+    columns = (("R6", "Accuracy", "adult", "accuracy", 100, 2), ("R7", "RMSE", "california_housing", "rmse", 1, 3))
+    for label in ("one network", "Packed-Ensembles", "BatchEnsemble", "Deep Ensembles", "`tabm`, 32 members"):
+        cells = []
+        for regime, column, data, metric, scale, digits in columns:
+            if label.startswith("`"):
+                runs = [p for p in peers if (p["data"], p["name"]) == (data, "tabm-256")]
+                values = [scale * run["metrics"][metric] for run in runs]
+            else:
+                row = regimes[regime]["rows"].get(label)
+                values = list(row["values"][column].values()) if row else []
+            cells.append(f"{sum(values) / len(values):.{digits}f}" if values else "not planned")
+        assert f"| {label} | {' | '.join(cells)} |" in section
+
+
 METHODS = [
     pytest.param(point, id=f"{page.stem}-{i}")
     for page in sorted((RESULTS.parent / "methods").glob("*.md"))
