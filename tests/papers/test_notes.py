@@ -228,6 +228,24 @@ def test_a_wrong_number_in_a_note_is_found() -> None:
     assert changed > 50 and told > 0.8 * changed, (told, changed)
 
 
+@pytest.mark.parametrize("path", sorted(RESULTS.glob("*/*.json")), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_every_interval_can_be_computed_from_the_json(path: Path) -> None:
+    document = json.loads(path.read_text())
+    for line in document["lines"]:
+        if line["error"] is not None:
+            values = np.array(line["values"])
+            assert len(values) == line["seeds"]
+            assert (line["ours"], line["error"]) == pytest.approx(
+                (values.mean(), values.std(ddof=1) / len(values) ** 0.5)
+            )
+    for ordering in document["orderings"]:
+        if ordering["low"] is not None:
+            by_seed = np.array(ordering["differences"])
+            half = stats.t.ppf(0.975, len(by_seed) - 1) * by_seed.std(ddof=1) / len(by_seed) ** 0.5
+            interval = (by_seed.mean() - half, by_seed.mean() + half)
+            assert (ordering["low"], ordering["high"]) == pytest.approx(interval)
+
+
 def test_counts_of_orderings_are_those_of_the_json() -> None:
     sentences = 0
     for _, text, items in PARTS:

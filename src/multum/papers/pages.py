@@ -18,7 +18,6 @@ from .results import CUT, FORMAT, VERDICTS, Printed
 Document = Mapping[str, Any]
 SHOWN = 40  # orderings on a terminal; a page folds them, and the JSON has all
 FEW = 16  # orderings that need no fold
-KEPT_NOTHING = "The values of single seeds were not kept of these runs: their intervals cannot be computed again."
 
 
 def page(document: Document, note: str = "") -> str:
@@ -136,8 +135,6 @@ def _setting(document: Document) -> str:
             f"of one core; multum {document['versions']['multum']}, torch {document['versions']['torch']}, "
             f"{document['machine']['processor']}. The whole recipe of every row is in the JSON."
         )
-        if any(o.get("differences") is None for o in document["orderings"]):
-            parts.append(KEPT_NOTHING)
     return "\n\n".join(parts)
 
 

@@ -11,7 +11,7 @@ from .counting import plan
 from .regimes import REGIMES, Regime
 
 SWEEPS = "For the papers' curves, beside these rows:"
-TRIALS = "Planned after the rows above had been seen, to find out why they are so; no claim is about them:"
+TRIALS = "Planned after other rows had been seen, or kept from an earlier plan; no claim is about them:"
 
 
 def plan_page() -> str:
