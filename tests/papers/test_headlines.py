@@ -118,7 +118,7 @@ def test_too_few_seeds_are_open_and_none_is_said(monkeypatch: pytest.MonkeyPatch
     one = document({"a": {"Accuracy": [90.0]}, "b": {"Accuracy": [80.0, 81.0]}})
     none = document({"a": {"Accuracy": []}, "b": {"Accuracy": [80.0]}})
     assert [next(headlines.tested(d))["verdict"] for d in (one, none)] == ["open", "not run"]
-    assert headlines.table_rows(one)[0]["ours"] == "Accuracy 90.0 against 80.0"
+    assert headlines.table_rows(one)[0]["ours"] == "90.0 against 80.0"
 
 
 def test_what_claims_are_about_is_run_first_and_the_cheapest_regime_before_others(
@@ -158,12 +158,15 @@ def test_a_run_is_kept_beyond_its_cells_and_judged(tmp_path: Path, monkeypatch: 
     pages = tmp_path / "pages"
     pages.mkdir()
     (pages / "README.md").write_text(f"# Results\n\n{headlines.BEGIN}\nBefore.\n{headlines.END}\n\nThe rest.\n")
-    (pages / "headlines.why.txt").write_text("two are better | since there are two\n")
+    (pages / "headlines.why.txt").write_text("two are better | since there are two | and more\n")
     first = reproduce("headlines", tmp_path / "run", pages=pages, threads=1)
     nll = first["regimes"]["T"]["rows"]["one"]["values"]["NLL"]
     assert [*nll] == ["0", "1"] and all(x > 0 for x in nll.values())
     text = (pages / "README.md").read_text()
-    assert "two are better" in text and "since there are two" in text and "Before." not in text and "The rest." in text
+    assert (
+        "two are better" in text and "since there are two |" in text and "Before." not in text and "The rest." in text
+    )
+    assert "More on these verdicts" in text and "- *two are better*: and more" in text
     assert "4 of 4 planned cells" in text and "training accuracy" in text
 
     elsewhere = reproduce("headlines", tmp_path / "another", pages=pages, gather=True)  # no cell is there

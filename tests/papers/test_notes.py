@@ -148,7 +148,7 @@ def test_numbers_in_notes_are_those_of_the_json(place: str, text: str, items: li
     assert unknown(text, items, place) == []
 
 
-WHY = headlines._reasons(RESULTS)
+WHY = {says: " ".join(texts) for says, texts in headlines._reasons(RESULTS).items()}
 
 
 def means_of(regimes: Iterable[str]) -> dict[str, set[float]]:

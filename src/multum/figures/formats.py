@@ -208,7 +208,8 @@ def text_table(
         caption_justify="left",
     )
     for name, side in zip(head, _sides(align, len(head)), strict=True):
-        table.add_column(_text(name), justify="right" if side == "r" else "left", no_wrap=side == "r")
+        column: dict[str, Any] = {"justify": "right", "no_wrap": True} if side == "r" else {"overflow": "fold"}
+        table.add_column(_text(name), **column)
     for row in rows:
         table.add_row(*map(_text, row))
     return table

@@ -35,6 +35,7 @@ KEPT = (
     *("Accuracy", "NLL", "ECE (%)", "calibrated NLL", "calibrated ECE (%)"),
     *("AUC", "Disagreement", "Trained accuracy", "RMSE"),
 )
+SHARES = ("Accuracy", "ECE (%)", "AUC")  # in percent, two digits are enough
 Document = Mapping[str, Any]
 
 
@@ -184,33 +185,30 @@ def checks(document: Document) -> Iterator[tuple[str, str, bool]]:
             yield regime.name, f"accuracy {wide:.1f} %, of half the width {half:.1f} %", wide - half < 3
 
 
-def table_rows(document: Document, why: Mapping[str, str] | None = None) -> list[dict[str, str]]:
-    """A row a claim: in words, what is printed, ours as printed and calibrated with intervals, verdicts, and why."""
+def table_rows(document: Document) -> list[dict[str, str]]:
+    """A row a claim: in words, what is printed, ours as printed and calibrated with intervals, and verdicts."""
     rows: dict[str, dict[str, str]] = {}
     for test in tested(document):
         claim: Claim = test["claim"]
         verdict = test["verdict"] + f" within {claim.margin:g}" * (test["verdict"] == "equivalent")
-        change = f"{test['difference']:+.3g} ({test['low']:+.3g} to {test['high']:+.3g})" if "low" in test else ""
+        digits = 2 if claim.column in SHARES else 4
+        change = "{difference:+.{0}f} ({low:+.{0}f} to {high:+.{0}f})".format(digits, **test) if "low" in test else ""
         if test["column"] != claim.column:
             rows[claim.says]["calibrated"] = f"{change}, {verdict}" if change else ""
             continue
-        means = f"{claim.column} {' against '.join(map(_shown, test['means']))}" if test["seeds"] else ""
+        means = " against ".join(f"{mean:.{digits - 1}f}" for mean in test["means"]) if test["seeds"] else ""
         planned = len(document["regimes"][claim.regime]["rows"][claim.method]["seeds"])
         rows[claim.says] = {
             "claim": claim.says,
             "printed": claim.printed,
-            "ours": "; ".join(filter(None, (means, change))),
+            "of": claim.column,
+            "ours": means,
+            "difference": change,
             "verdict": verdict,
             "calibrated": "",
-            "why": (why or {}).get(claim.says, ""),
-            "where": claim.link,
-            "seeds": f"{test['seeds']} of {planned}, {claim.regime}",
+            "seeds": f"{claim.regime}, {test['seeds']}/{planned}",
         }
     return list(rows.values())
-
-
-def _shown(value: float) -> str:
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3f}"
 
 
 def _write(pages: Path, document: Document) -> None:
@@ -226,21 +224,14 @@ def _write(pages: Path, document: Document) -> None:
 
 def section(document: Document, pages: Path) -> str:
     """The table with what a reader needs beside it; why a verdict is what it is comes from headlines.why.txt."""
-    rows = table_rows(document, _reasons(pages))
-    head = [name for name in rows[0] if any(row[name] for row in rows)]
-    main, further = (
-        markdown_table(
-            head, [[row[name] for name in head] for row, c in zip(rows, CLAIMS, strict=True) if c.main == yes]
-        )
-        for yes in (True, False)
-    )
-    marks = {True: "passes", False: "**fails**"}
-    found = [f"- {regime}: {what} ({marks[right]})" for regime, what, right in checks(document)]
+    reasons = _reasons(pages)
+    found = [f"- {regime}: {what} ({'passes' if right else '**fails**'})" for regime, what, right in checks(document)]
     planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.every)
     done = sum(len(row["seconds"]) for regime in document["regimes"].values() for row in regime["rows"].values())
+    more = [f"- *{claim}*: {more}" for claim, (_, more) in reasons.items() if more]
     return "\n\n".join(
         [
-            main,
+            _table(document, reasons, main=True),
             "Ours: both means, then their difference with its interval; calibrated: the same difference after "
             f"temperature scaling. Intervals hold for all {tests()} tests together. Verdicts, regimes and margins are "
             f"those of [plan.md](plan.md), fixed before the runs. {done} of {planned} planned cells are run.",
@@ -248,15 +239,34 @@ def section(document: Document, pages: Path) -> str:
             "and a network of half its width less than 3 points behind:",
             "\n".join(found) or "- not run yet",
             *([told(document["repeated"])] if "repeated" in document else ()),
-            f'<details markdown="1">\n<summary>{sum(not c.main for c in CLAIMS)} further claims</summary>',
-            further,
-            "</details>",
+            *(_fold("More on these verdicts", "\n".join(more)) if more else ()),
+            *_fold(f"{sum(not c.main for c in CLAIMS)} further claims", _table(document, reasons, main=False)),
         ]
     )
 
 
-def _reasons(pages: Path) -> dict[str, str]:
-    """Why a verdict is what it is, written by a person: `claim | why`, a line each."""
+def _table(document: Document, reasons: Mapping[str, tuple[str, str]], main: bool) -> str:
+    """Claims with verdicts and reasons; where a claim is printed, and what ours is made of, stand below it."""
+    cells = []
+    for claim, row in zip(CLAIMS, table_rows(document), strict=True):
+        if claim.main == main:
+            below = f"<br>{claim.link}; {row['seeds'].replace('/', ' of ')} seeds"
+            why = reasons.get(claim.says, ("", ""))[0]
+            ours = f"{claim.column} {row['ours']}<br>{row['difference']}" if row["ours"] else ""
+            calibrated = row["calibrated"].replace(", ", "<br>")
+            cells.append([f"**{claim.says}**{below}", row["printed"], ours, row["verdict"], calibrated, why])
+    return markdown_table(
+        ["claim, where it is printed, and our seeds", "printed", "ours", "verdict", "calibrated", "why"], cells
+    )
+
+
+def _fold(summary: str, text: str) -> tuple[str, ...]:
+    return f'<details markdown="1">\n<summary>{summary}</summary>', text, "</details>"
+
+
+def _reasons(pages: Path) -> dict[str, tuple[str, str]]:
+    """Why a verdict is what it is, written by a person: `claim | why | more`, a line each; `more` may be left out."""
     file = pages / f"{NAME}.why.txt"
     lines: Sequence[str] = file.read_text("utf-8").splitlines() if file.is_file() else ()
-    return {claim.strip(): why.strip() for claim, _, why in (line.partition("|") for line in lines if line.strip())}
+    fields = [[field.strip() for field in f"{line}||".split("|")] for line in lines if line.strip()]
+    return {claim: (why, more) for claim, why, more, *_ in fields}

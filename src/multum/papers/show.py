@@ -65,9 +65,9 @@ def _hours(hours: float) -> str:
 
 def claims(document: Mapping[str, Any]) -> Table:
     """The papers' main claims and what our runs say of them."""
-    names = ("claim", "ours", "verdict", "calibrated", "seeds")
+    names = ("claim", "of", "difference", "verdict", "calibrated", "seeds")
     rows = [[row[name] for name in names] for row in table_rows(document)]
-    return text_table(names, rows, title="The papers' main claims")
+    return text_table(names, rows, title="The papers' main claims", row_lines=True)
 
 
 def result(document: Mapping[str, Any]) -> Group:
