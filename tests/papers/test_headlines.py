@@ -16,7 +16,8 @@ from multum.papers.base import Row
 from multum.papers.claims import CLAIMS, Claim
 from multum.papers.measured import COLUMNS, settings_of
 from multum.papers.plan import plan_page
-from multum.papers.regimes import REGIMES, Regime
+from multum.papers.regime import Regime
+from multum.papers.regimes import REGIMES
 from multum.runs.pool import here
 
 RESULTS = Path(__file__).parents[2] / "docs" / "results"

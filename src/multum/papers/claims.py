@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .regimes import AGAIN, NASGD
+from .regime import AGAIN
+from .regimes import NASGD
 
 CALIBRATED = {"NLL": "calibrated NLL", "ECE (%)": "calibrated ECE (%)"}  # columns that are tested twice
 LEVEL = 0.95

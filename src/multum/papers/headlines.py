@@ -25,7 +25,8 @@ from .base import Row, Run
 from .claims import CALIBRATED, CLAIMS, Claim, level, tests
 from .measured import COLUMNS, Trained, settings_of
 from .plan import hours, plan_page
-from .regimes import REGIMES, Regime
+from .regime import Regime
+from .regimes import REGIMES
 from .repeating import CELLS, repeated, told
 from .results import FORMAT, LOWER
 

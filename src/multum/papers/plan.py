@@ -8,7 +8,8 @@ from ..figures.formats import markdown_table
 from .base import Row, Run
 from .claims import CLAIMS, LEVEL, VERDICTS, level, tests
 from .counting import plan
-from .regimes import REGIMES, Regime
+from .regime import Regime
+from .regimes import REGIMES
 
 SWEEPS = "For the papers' curves, beside these rows:"
 TRIALS = "Planned after other rows had been seen, or kept from an earlier plan; no claim is about them:"

@@ -12,7 +12,6 @@ seeds are its cells' names: what was run stays valid as long as they stay, and r
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -30,77 +29,14 @@ from ..methods import (
     Single,
     TreeNet,
 )
-from .base import Row
-from .settings import CPU_EPOCHS, CPU_RECIPE, CPU_SEEDS, CPU_SHIFT
+from .regime import CORRUPTED, Regime, again, rows_of
+from .settings import CPU_EPOCHS, CPU_RECIPE, CPU_SEEDS
 
 ADAM = {"optimizer": "adamw", "lr": 1e-3, "weight_decay": 1e-4, "schedule": "cosine", "epochs": 30, "batch_size": 128}
 TEN, FIVE, THREE = (tuple(range(n)) for n in (10, 5, 3))
-NEW, AGAIN = tuple(range(5, 15)), ", ten new seeds"  # rows that were seen with FIVE, for a test of their own
+NEW = tuple(range(5, 15))  # of rows that were seen with FIVE
 NASGD = "N = 10, nested averaged SGD"
 L1 = (1e-6, 1e-5, 1e-4, 1e-3)
-CORRUPTED: dict[str, Any] = {"shift": CPU_SHIFT, "shift_examples": 500}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Regime:
-    """One data set, one network, one recipe; `single` and `half` are the rows that tell whether it has capacity."""
-
-    name: str
-    title: str
-    why: str
-    rate: float  # GMAC a second of training on one core, measured on a few epochs: what the hours are priced by
-    rows: tuple[Row, ...]
-    sweeps: tuple[Row, ...] = ()  # no claim is about them: they are points of the papers' curves, beside `rows`
-    trials: tuple[Row, ...] = ()  # nor about these: planned after rows had been seen, or of an earlier plan
-    single: str = "one network"
-    half: str = ""
-    spare: bool = True  # whether it is made to have capacity to spare, and is checked for it
-
-    @property
-    def every(self) -> tuple[Row, ...]:
-        return (*self.rows, *self.sweeps, *self.trials)
-
-    def points(
-        self,
-        labels: Mapping[str, str],
-        by: Mapping[str, str] | None = None,
-        corrupted: bool = False,
-        **varied: Mapping[str, Any],
-    ) -> tuple[Row, ...]:
-        """Rows of this regime as rows of an item, on the seeds that all of them have.
-
-        Args:
-            labels: the item's labels, and the regime's.
-            by: what methods vary, by name: the field that has its value.
-            corrupted: measured on corrupted images too, which makes them other cells than the regime's.
-            varied: what else the item varies, by name: its values by the item's labels.
-        """
-        by_label = {row.label: row for row in self.every}
-        chosen = {label: by_label[theirs] for label, theirs in labels.items()}
-        seeds = tuple(sorted(set.intersection(*({*row.seeds} for row in chosen.values()))))
-        points: list[Row] = []
-        shift = CORRUPTED if corrupted else {}
-        for label, row in chosen.items():
-            fields = {x: row.method.as_dict()[field] for x, field in (by or {}).items()}
-            fields |= {x: values[label] for x, values in varied.items() if label in values}
-            points.append(replace(row, label=label, seeds=seeds, varied=fields, **shift))
-        return tuple(points)
-
-
-def _rows(
-    methods: Mapping[str, tuple[Method, str] | tuple[Method, str, Mapping[str, Any]]],
-    recipe: Mapping[str, Any],
-    **common: Any,
-) -> tuple[Row, ...]:
-    """One row a method: (method, network) or (method, network, what its recipe has of its own)."""
-    return tuple(
-        Row(label=label, method=method, model=model, recipe={**recipe, **(own[0] if own else {})}, **common)
-        for label, (method, model, *own) in methods.items()
-    )
-
-
-def _again(methods: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{label}{AGAIN}": chosen for label, chosen in methods.items()}
 
 
 def _divided() -> Regime:
@@ -135,8 +71,11 @@ def _divided() -> Regime:
         title="Fashion-MNIST, 10,000 images, MLP of 512 + 512",
         why="A network that interpolates its training set and can be halved: here dividing it costs little.",
         rate=28.0,
-        rows=_rows(methods, ADAM, seeds=TEN, **common),
-        sweeps=(*_rows(sweeps, ADAM, seeds=THREE, **common), *_rows(beside, ADAM, seeds=THREE, **common, **CORRUPTED)),
+        rows=rows_of(methods, ADAM, seeds=TEN, **common),
+        sweeps=(
+            *rows_of(sweeps, ADAM, seeds=THREE, **common),
+            *rows_of(beside, ADAM, seeds=THREE, **common, **CORRUPTED),
+        ),
         half="half width",
     )
 
@@ -176,8 +115,11 @@ def _several_inputs() -> Regime:
         title="Fashion-MNIST, 5,000 images, MLP of 1024 + 1024",
         why="MIMO asks one network to hold several: twice the width of R1, and half the images.",
         rate=28.0,
-        rows=_rows(methods, ADAM, seeds=TEN, **common),
-        sweeps=(*_rows(sweeps, ADAM, seeds=THREE, **common), *_rows(beside, ADAM, seeds=THREE, **common, **CORRUPTED)),
+        rows=rows_of(methods, ADAM, seeds=TEN, **common),
+        sweeps=(
+            *rows_of(sweeps, ADAM, seeds=THREE, **common),
+            *rows_of(beside, ADAM, seeds=THREE, **common, **CORRUPTED),
+        ),
         half="half width",
     )
 
@@ -207,9 +149,12 @@ def _equal_layers() -> Regime:
         title="Fashion-MNIST, 10,000 images, MLP of five layers of 256",
         why="MixtureEnsembles mix layers of one shape: four of the five hidden layers share templates.",
         rate=28.0,
-        rows=_rows(methods, ADAM, seeds=FIVE, **common),
-        sweeps=(*_rows(sweeps, ADAM, seeds=THREE, **common), *_rows(beside, ADAM, seeds=THREE, **common, **CORRUPTED)),
-        trials=_rows(trials, ADAM, seeds=THREE, **common),
+        rows=rows_of(methods, ADAM, seeds=FIVE, **common),
+        sweeps=(
+            *rows_of(sweeps, ADAM, seeds=THREE, **common),
+            *rows_of(beside, ADAM, seeds=THREE, **common, **CORRUPTED),
+        ),
+        trials=rows_of(trials, ADAM, seeds=THREE, **common),
         half="half width",
     )
 
@@ -256,11 +201,11 @@ def _late_members() -> Regime:
         "a tenth of the rate. All of those runs are kept, as rows with gradients averaged; the claims were planned "
         "anew about rows that sum them, after three seeds of these, in Tables 1 and 2 of the paper, had been seen.",
         rate=20.0,
-        rows=_rows(methods, recipe, seeds=TEN, **common),
-        sweeps=_rows(summed(varied), recipe, seeds=THREE, **common),
+        rows=rows_of(methods, recipe, seeds=TEN, **common),
+        sweeps=rows_of(summed(varied), recipe, seeds=THREE, **common),
         trials=(
-            *_rows(averaged(nested), recipe, seeds=TEN, **common),
-            *_rows(averaged(varied), recipe, seeds=THREE, **common),
+            *rows_of(averaged(nested), recipe, seeds=TEN, **common),
+            *rows_of(averaged(varied), recipe, seeds=THREE, **common),
         ),
         spare=False,
     )
@@ -290,8 +235,10 @@ def _first_grid() -> Regime:
         "spare. The rate is that grid's, 0.05; a second one tells whether it is unfair to either, and a row with "
         "its averaged losses what they cost.",
         rate=20.0,
-        rows=_rows(methods, recipe, seeds=TEN, **common),  # three seeds could decide nothing at the level of all tests
-        sweeps=_rows(sweeps, recipe, seeds=CPU_SEEDS, **common),
+        rows=rows_of(
+            methods, recipe, seeds=TEN, **common
+        ),  # three seeds could decide nothing at the level of all tests
+        sweeps=rows_of(sweeps, recipe, seeds=CPU_SEEDS, **common),
         half="half width",
         spare=False,
     )
@@ -324,8 +271,8 @@ def _convolutions() -> tuple[Regime, Regime]:
         "MixtureEnsembles in R3. Two rows, planned after the check of small-resnet had failed, ask whether wrn-10-2 "
         "with 10,000 images would pass it.",
         rate=22.0,
-        rows=_rows(methods, recipe, data="cifar10", ood=("svhn#test=5000",), **common),
-        trials=_rows(
+        rows=rows_of(methods, recipe, data="cifar10", ood=("svhn#test=5000",), **common),
+        trials=rows_of(
             {"wrn-10-2": (Single(), "wrn-10-2"), "wrn-10-2, half width": (Single(), "wrn-10-2:thin=0.5")},
             recipe,
             **{**common, "data": "cifar10", "examples": 10_000, "seeds": (0, 1), "ood": ("svhn#test=5000",)},
@@ -343,10 +290,10 @@ def _convolutions() -> tuple[Regime, Regime]:
         "both were planned, and a claim about these alone.",
         rate=22.0,
         rows=(
-            *_rows(asked, recipe, data="fashion_mnist", ood=("mnist#test=5000",), **common),
-            *_rows(_again(late), recipe, data="fashion_mnist", ood=("mnist#test=5000",), examples=5_000, seeds=NEW),
+            *rows_of(asked, recipe, data="fashion_mnist", ood=("mnist#test=5000",), **common),
+            *rows_of(again(late), recipe, data="fashion_mnist", ood=("mnist#test=5000",), examples=5_000, seeds=NEW),
         ),
-        trials=_rows(late, recipe, data="fashion_mnist", ood=("mnist#test=5000",), **common),
+        trials=rows_of(late, recipe, data="fashion_mnist", ood=("mnist#test=5000",), **common),
         half="half width",
     )
     return cifar, fashion
@@ -358,13 +305,13 @@ TABM |= {"epochs": 50, "patience": 16}
 
 
 def _table(
-    name: str, data: str, title: str, rate: float, rows: int, seeds: tuple[int, ...], again: Sequence[str] = ()
+    name: str, data: str, title: str, rate: float, rows: int, seeds: tuple[int, ...], anew: Sequence[str] = ()
 ) -> Regime:
     """TabM's protocol on one table; its package's own numbers stand beside, in compare.json.
 
     Args:
         rows: how many of the methods are run.
-        again: rows that are run with ten new seeds too, for a claim about these alone.
+        anew: rows that are run with ten new seeds too, for a claim about these alone.
     """
     methods: dict[str, Method] = {
         "one network": Single(),
@@ -379,11 +326,11 @@ def _table(
         "its members, 4 instead of 32, and for its initialisation; the `tabm` package with layers of 256 stands beside "
         "(compare.json, peers)."
         + " Two rows got ten new seeds, and a claim about these alone, after five had been seen."
-        * bool(again)
+        * bool(anew)
     )
     every = (
-        *_rows(chosen, TABM, data=data, seeds=seeds),
-        *_rows(_again({label: chosen[label] for label in again}), TABM, data=data, seeds=NEW),
+        *rows_of(chosen, TABM, data=data, seeds=seeds),
+        *rows_of(again({label: chosen[label] for label in anew}), TABM, data=data, seeds=NEW),
     )
     return Regime(name=name, title=title, why=why, rate=rate, rows=every, spare=False)
 
@@ -400,7 +347,7 @@ REGIMES = {
         _table("R6", "adult", "adult, 32,561 rows", 22.0, 3, THREE),
         _table(
             *("R7", "california_housing", "california_housing, 16,512 rows", 6.0, 4, FIVE),
-            again=("one network", "BatchEnsemble"),
+            anew=("one network", "BatchEnsemble"),
         ),
     )
 }
