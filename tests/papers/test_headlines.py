@@ -220,5 +220,3 @@ def test_the_plan_is_run_as_it_is(tmp_path: Path) -> None:
         reproduce("headlines", tmp_path, seeds=[0])
     with pytest.raises(DataError, match="must be finished before they are repeated"):
         reproduce("headlines", tmp_path, repeat=2)
-    with pytest.raises(ConfigError, match="repeat must be of the headlines"):
-        reproduce("packed/table1", tmp_path, repeat=2)

@@ -180,6 +180,23 @@ def test_a_second_run_elsewhere_gives_the_same_numbers(item: Item, tmp_path: Pat
     assert {cell["seed"] for cell in runs[0]["cells"]} == {1}
 
 
+def test_second_runs_are_drawn_and_stay_on_the_page(item: Item, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="must be finished before they are repeated"):
+        module.reproduce(item.id, tmp_path, threads=1, repeat=2)
+    first = module.reproduce(item.id, tmp_path, threads=1)
+    second = module.reproduce(item.id, tmp_path, threads=1, repeat=2)
+    (draw,) = second["repeated"]
+    assert [cell["same"] for cell in draw["cells"]] == [True, True] and draw["of"] == 6
+    assert {**second, "repeated": 0} == {**first, "repeated": 0}
+    text = (tmp_path / "packed" / "toy.md").read_text()
+    assert "Second runs: 2 of 6 cells, drawn at random; all gave the same" in text
+    assert module.reproduce(item.id, tmp_path, threads=1) == second
+    assert module.reproduce(item.id, tmp_path / "empty", pages=tmp_path) == second
+    assert (tmp_path / "packed" / "toy.md").read_text() == text
+    with pytest.raises(ConfigError, match="must be of an item that is trained"):
+        module.reproduce("packed/table4", tmp_path, repeat=1)
+
+
 def test_cells_run_where_they_are_asked_to(item: Item, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = {}
 

@@ -28,7 +28,7 @@ def reproduce(
     threads: Threads = None,
     gather: Annotated[bool, Option("--gather", help="Train nothing: write the results so far.")] = False,
     repeat: Annotated[
-        int, Option(min=0, help="Of headlines: run so many finished runs again, and record whether they are the same.")
+        int, Option(min=0, help="Run so many finished runs again, and record whether they are the same.")
     ] = 0,
     as_json: Json = False,
 ) -> None:
@@ -70,12 +70,12 @@ def reproduce(
         print_json(document)
     elif item == HEADLINES:
         show(screen.claims(document))
-        if "repeated" in document:
-            show(told(document["repeated"]))
-        show(f"written: {(pages or out) / item}.json", wrap=False)
     else:
         show(screen.result(document))
+    if not as_json:
+        if "repeated" in document:
+            show(told(document["repeated"]))
         place = (pages or out) / item
-        show(f"written: {place}.json, {place}.md", wrap=False)
+        show(f"written: {place}.json" + ("" if item == HEADLINES else f", {place}.md"), wrap=False)
     if any(cell["status"] == "failed" for cell in document.get("cells", ())):
         raise typer.Exit(1)

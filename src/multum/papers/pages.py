@@ -13,6 +13,7 @@ from ..figures.formats import markdown_table
 from ..files import write_text
 from . import ITEMS
 from .base import NEEDS_IMAGENET
+from .repeating import told
 from .results import CUT, FORMAT, VERDICTS, Printed
 
 Document = Mapping[str, Any]
@@ -135,6 +136,8 @@ def _setting(document: Document) -> str:
             f"of one core; multum {document['versions']['multum']}, torch {document['versions']['torch']}, "
             f"{document['machine']['processor']}. The whole recipe of every row is in the JSON."
         )
+    if "repeated" in document:
+        parts.append(told(document["repeated"]))
     return "\n\n".join(parts)
 
 

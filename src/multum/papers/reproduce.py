@@ -27,7 +27,7 @@ from .headlines import NAME as HEADLINES
 from .headlines import headlines
 from .measured import Trained, lines, orderings, settings_of
 from .pages import claims, write_pages
-from .repeating import CELLS
+from .repeating import CELLS, repeated
 from .results import Extra, Result
 
 
@@ -58,8 +58,8 @@ def reproduce(
         jobs: cells at once, each in a process of its own.
         on: "here", or "ray" (on this machine, or on the cluster at `address`).
         gather: train nothing; write what is done.
-        repeat: of the headlines, run so many finished cells once more, drawn at random, and record whether weights and
-            numbers are the same to the last bit.
+        repeat: instead of what is missing, run so many finished cells once more, drawn at random, and record whether
+            weights and numbers are the same to the last bit.
         pages: the folder of PAPER/ITEM.json, .md, .png and .svg, and of the index; by default `out`. A page ends with
             ITEM.note.md, where someone wrote it.
     """
@@ -69,10 +69,10 @@ def reproduce(
         if scale != "cpu" or seeds is not None:
             raise ConfigError(f"{HEADLINES} must be run as planned; got another scale or seeds. Leave them out")
         return headlines(out, Path(pages or out), None if gather else runner, threads, progress, repeat)
-    if repeat:
-        raise ConfigError(f"repeat must be of the headlines, whose cells are drawn; got {item}. Leave it out")
     chosen = find(item)
     run = _with_seeds(chosen.run(scale), seeds)
+    if repeat and chosen.status == "exact":
+        raise ConfigError(f"repeat must be of an item that is trained; got {item}, which is exact. Leave it out")
     if chosen.status == NEEDS_IMAGENET and scale == "cpu" and not gather:
         raise ConfigError(
             f"an item must run where its data and its machine are; got {item}, which needs {chosen.needs}. See its "
@@ -83,13 +83,20 @@ def reproduce(
     earlier = _earlier(place, chosen, run)
     if chosen.status == "exact":
         result = _exact(chosen, out)
-    elif _is_elsewhere(earlier, run, out / CELLS, gather):
+    elif not repeat and _is_elsewhere(earlier, run, out / CELLS, gather):
         return _again(chosen, run, earlier, out, place)
     else:
-        result = _trained(chosen, run, out, None if gather else runner, threads, progress)
+        result = _trained(chosen, run, out, None if gather or repeat else runner, threads, progress)
     document = plain({**_head(chosen, scale), "versions": versions(), "machine": machine(), **result.document()})
     if chosen.status == NEEDS_IMAGENET and scale == "cpu":
         document["plan"] = plain(plan(chosen.run("paper")).document())
+    draws = earlier.get("repeated", [])
+    if repeat and not gather:
+        by_label = {row.label: row.cells() for row in run.rows}
+        with locked(out):
+            draws = plain(repeated(by_label, out, repeat, draws, runner=runner, threads=threads, progress=progress))
+    if draws:
+        document["repeated"] = draws
     if earlier and _but_for_the_machine(earlier) == _but_for_the_machine(document):
         document = earlier
     _write(document, {name: picture.drawing for name, picture in result.pictures.items()}, place)
