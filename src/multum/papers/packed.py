@@ -311,7 +311,7 @@ def table10(scale: str) -> Run:
 @item("packed/table11", "Table 11", "the UCI sets with their splits", status="full", chart=regressions)
 def table11(scale: str) -> Run:
     """Error and likelihood of Packed-Ensembles and Deep Ensembles on nine regression sets."""
-    recipe = {"optimizer": "adam", "lr": 1e-2, "weight_decay": 0.0, "schedule": "constant", "epochs": 40}
+    recipe = {"optimizer": "adam", "lr": 1e-2, "weight_decay": 0.0, "schedule": "cosine", "epochs": 40}
     methods = {"PE": Packed(members=3, alpha=2, gamma=1), "DE": Deep(members=3), "Single": Single()}
     every: tuple[Row, ...] = ()
     for (name, (*_, splits)), (label, method) in product(UCI.items(), methods.items()):
