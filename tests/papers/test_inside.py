@@ -21,7 +21,7 @@ from multum.inside.conditional_variance import conditional_variances
 from multum.metrics.speed import compare_speed
 from multum.papers import ITEMS, basins, inside, speed
 from multum.papers.base import Row, Run
-from multum.papers.bias import decomposed, jackknife
+from multum.papers.bias import Estimate, decomposed
 from multum.papers.measured import Trained
 from multum.papers.packed import TABLES
 from multum.papers.results import Extra, Line, Result
@@ -256,8 +256,9 @@ class TestBias:
         f = torch.tensor([[0.0, 1.0], [2.0, 1.0], [4.0, 7.0]])
         left = [np.delete(f.numpy(), i, axis=0).var(0).mean() for i in range(3)]
         expected = (2 / 3 * np.sum((np.array(left) - np.mean(left)) ** 2)) ** 0.5
-        assert decomposed(f, torch.zeros(2)).variance_error == pytest.approx(expected, rel=1e-6)
-        assert jackknife(lambda rows: float(rows.mean()), torch.ones(4, 1)) == 0
+        _, variance = decomposed(f, torch.zeros(2))
+        assert variance.error == pytest.approx(expected, rel=1e-6) and variance.left_out == pytest.approx(left)
+        assert Estimate.of(lambda rows: float(rows.mean()), torch.ones(4, 1)).error == 0
 
 
 @pytest.mark.parametrize("label", ["MIMO (M = 3)", "Naive multihead (M = 3)"])

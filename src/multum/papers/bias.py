@@ -28,7 +28,7 @@ from ..metrics.regression import in_units
 from ..outputs.prediction import RegressionPrediction, predict
 from .base import Row
 from .measured import Trained
-from .results import Extra, Line, Picture, mean_and_error
+from .results import Extra, Line, Picture, line_over_seeds
 
 EXAMPLE_MEMBERS = 3
 GRID_POINTS = 61
@@ -38,32 +38,35 @@ COLUMNS = ("test error", "members' test error", "bias^2", "variance", "bias^2 wi
 REMARKS = {"bias^2": "0.00005 if the targets' mean were learned perfectly: noise inside a sine lowers its mean"}
 
 
-def jackknife(statistic: Callable[[Tensor], float], rows: Tensor) -> float:
-    """The standard error of a statistic of rows, from its values with each row left out: three rows at least.
-
-    >>> round(jackknife(lambda rows: float(rows.mean()), torch.tensor([1.0, 2.0, 6.0])), 4)  # a mean's is the usual one
-    1.5275
-    """
-    n = len(rows)
-    without = torch.tensor([statistic(torch.cat([rows[:i], rows[i + 1 :]])) for i in range(n)], dtype=torch.float64)
-    return float(((n - 1) * without.var(correction=0)).sqrt())
-
-
 @dataclass(frozen=True)
-class Decomposition:
-    """Bias and variance of one number of members, with the jackknife's standard errors; None for two sets."""
+class Estimate:
+    """A statistic of rows, and its values with each row left out, which its standard error comes from."""
 
-    bias: float  # squared
-    variance: float
-    bias_error: float | None
-    variance_error: float | None
+    value: float
+    left_out: tuple[float, ...]
+
+    @classmethod
+    def of(cls, statistic: Callable[[Tensor], float], rows: Tensor) -> Estimate:
+        left_out = tuple(statistic(torch.cat([rows[:i], rows[i + 1 :]])) for i in range(len(rows)))
+        return cls(statistic(rows), left_out)
+
+    @property
+    def error(self) -> float | None:
+        """The jackknife's standard error, which needs three rows.
+
+        >>> mean = Estimate.of(lambda rows: float(rows.mean()), torch.tensor([1.0, 2.0, 6.0]))
+        >>> round(mean.error, 4)  # a mean's is the usual one
+        1.5275
+        """
+        n, values = len(self.left_out), torch.tensor(self.left_out, dtype=torch.float64)
+        return float(((n - 1) * values.var(correction=0)).sqrt()) if n > 2 else None
 
 
-def decomposed(predictions: Tensor, truth: Tensor) -> Decomposition:
+def decomposed(predictions: Tensor, truth: Tensor) -> tuple[Estimate, Estimate]:
     """The squared bias and the variance of predictions. Shape: [sets, examples] and [examples].
 
-    >>> parts = decomposed(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0]))
-    >>> parts.bias, parts.variance
+    >>> bias, variance = decomposed(torch.tensor([[1.0], [3.0]]), torch.tensor([1.0]))
+    >>> bias.value, variance.value
     (1.0, 1.0)
     """
 
@@ -73,8 +76,7 @@ def decomposed(predictions: Tensor, truth: Tensor) -> Decomposition:
     def variance(rows: Tensor) -> float:
         return float(rows.var(0, correction=0).mean())
 
-    errors = [jackknife(part, predictions) if len(predictions) > 2 else None for part in (bias, variance)]
-    return Decomposition(bias(predictions), variance(predictions), errors[0], errors[1])
+    return Estimate.of(bias, predictions), Estimate.of(variance, predictions)
 
 
 def bias_and_variance(trained: Trained) -> Extra:
@@ -90,16 +92,15 @@ def bias_and_variance(trained: Trained) -> Extra:
         predictions = torch.stack([each.mean(0) for each in members])
         errors = (predictions - test.y).square().mean(1)
         alone = [float((each - test.y).square().mean()) for each in members]
-        numbers: list[tuple[float, float | None]] = [mean_and_error(errors.tolist()), mean_and_error(alone)]
-        if len(seeds) > 1:
-            parts = decomposed(predictions, _without_noise(test.x))
-            noisy = decomposed(predictions, test.y)
-            numbers += [(parts.bias, parts.bias_error), (parts.variance, parts.variance_error)]
-            numbers.append((noisy.bias, noisy.bias_error))
         extra.lines += [
-            Line(row.label, column, ours, error=error, seeds=len(seeds), remark=REMARKS.get(column, ""))
-            for column, (ours, error) in zip(COLUMNS, numbers, strict=False)
+            line_over_seeds(row.label, column, values)
+            for column, values in zip(COLUMNS, (errors.tolist(), alone), strict=False)
         ]
+        if len(seeds) > 1:
+            estimates = (*decomposed(predictions, _without_noise(test.x)), decomposed(predictions, test.y)[0])
+            for column, estimate in zip(COLUMNS[2:], estimates, strict=True):
+                ours: dict[str, Any] = {"error": estimate.error, "left_out": estimate.left_out, "seeds": len(seeds)}
+                extra.lines.append(Line(row.label, column, estimate.value, **ours, remark=REMARKS.get(column, "")))
     if extra.lines:
         extra.pictures[""] = _picture(trained, extra.lines)
     return extra

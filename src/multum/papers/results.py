@@ -144,6 +144,7 @@ class Line:
     error: float | None = None  # standard error over seeds
     seeds: int | None = None  # how many; None: nothing was trained
     values: Sequence[float] | None = None  # of every seed
+    left_out: Sequence[float] | None = None  # with each seed left out, where the error is a jackknife's
 
     @property
     def difference(self) -> float | None:
