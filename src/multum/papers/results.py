@@ -151,6 +151,11 @@ class Line:
         return None if self.printed is None else self.ours - Printed(self.printed).value
 
 
+def _written(line: Line) -> dict[str, Any]:
+    fields = asdict(line)
+    return fields if line.left_out else {name: value for name, value in fields.items() if name != "left_out"}
+
+
 def mean_and_error(values: Sequence[float]) -> tuple[float, float | None]:
     """The mean over seeds and its standard error, which one seed does not have.
 
@@ -277,7 +282,7 @@ class Result:
             "reduced": list(self.reduced),
             "departs": list(self.departs),
             **{
-                name: [{**asdict(line), "difference": line.difference} for line in lines]
+                name: [{**_written(line), "difference": line.difference} for line in lines]
                 for name, lines in (("lines", self.lines), ("exact", self.exact))
             },
             "orderings": [{**asdict(o), "verdict": o.verdict} for o in self.orderings],
