@@ -229,13 +229,13 @@ def section(document: Document, pages: Path) -> str:
     found = [f"- {regime}: {what} ({'passes' if right else '**fails**'})" for regime, what, right in checks(document)]
     planned = sum(len(row.seeds) for regime in REGIMES.values() for row in regime.every)
     done = sum(len(row["seconds"]) for regime in document["regimes"].values() for row in regime["rows"].values())
-    more = [f"- *{claim}*: {more}" for claim, (_, more) in reasons.items() if more]
+    more = [f"- *{c.says}*: {reasons[c.says][1]}" for c in CLAIMS if c.says in reasons and reasons[c.says][1]]
     return "\n\n".join(
         [
             _table(document, reasons, main=True),
             "Ours: both means, then their difference with its interval; calibrated: the same difference after "
             f"temperature scaling. Intervals hold for all {tests()} tests together. Verdicts, regimes and margins are "
-            f"those of [plan.md](plan.md), fixed before the runs. {done} of {planned} planned cells are run.",
+            f"those of [the plan](plan.md), fixed before the runs. {done} of {planned} planned cells are run.",
             "Does each network have capacity to spare? Its training accuracy must be above 99 %, its ECE above 5 %, "
             "and a network of half its width less than 3 points behind:",
             "\n".join(found) or "- not run yet",
