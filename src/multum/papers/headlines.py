@@ -195,7 +195,7 @@ def table_rows(document: Document) -> list[dict[str, str]]:
         digits = 2 if claim.column in SHARES else 4
         change = "{difference:+.{0}f} ({low:+.{0}f} to {high:+.{0}f})".format(digits, **test) if "low" in test else ""
         if test["column"] != claim.column:
-            rows[claim.says]["calibrated"] = f"{change}, {verdict}" if change else ""
+            rows[claim.says]["calibrated"] = f"{change}\n{verdict}" if change else ""
             continue
         means = " against ".join(f"{mean:.{digits - 1}f}" for mean in test["means"]) if test["seeds"] else ""
         planned = len(document["regimes"][claim.regime]["rows"][claim.method]["seeds"])
@@ -251,10 +251,10 @@ def _table(document: Document, reasons: Mapping[str, tuple[str, str]], main: boo
     cells = []
     for claim, row in zip(CLAIMS, table_rows(document), strict=True):
         if claim.main == main:
-            below = f"<br>{claim.link}; {row['seeds'].replace('/', ' of ')} seeds"
+            below = f"<br>{claim.link}; {row['seeds']} seeds"
             why = reasons.get(claim.says, ("", ""))[0]
             ours = f"{claim.column} {row['ours']}<br>{row['difference']}" if row["ours"] else ""
-            calibrated = row["calibrated"].replace(", ", "<br>")
+            calibrated = row["calibrated"].replace("\n", "<br>")
             cells.append([f"**{claim.says}**{below}", row["printed"], ours, row["verdict"], calibrated, why])
     return markdown_table(
         ["claim, where it is printed, and our seeds", "printed", "ours", "verdict", "calibrated", "why"], cells

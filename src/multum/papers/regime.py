@@ -10,7 +10,7 @@ from ..methods import Method
 from .base import Row
 from .settings import CPU_SHIFT
 
-AGAIN = ", ten new seeds"
+AGAIN = "ten new seeds"
 CORRUPTED: dict[str, Any] = {"shift": CPU_SHIFT, "shift_examples": 500}
 
 
@@ -74,4 +74,4 @@ def rows_of(
 
 def again(methods: Mapping[str, Any]) -> dict[str, Any]:
     """Rows that were seen, under another name: they are run with seeds of their own, for a test of their own."""
-    return {f"{label}{AGAIN}": chosen for label, chosen in methods.items()}
+    return {f"{label}, {AGAIN}": chosen for label, chosen in methods.items()}
